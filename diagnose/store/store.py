@@ -1,0 +1,66 @@
+"""One run's tables in one DuckDB connection, spilling to a private folder that goes away with it."""
+
+import shutil
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import duckdb
+
+from diagnose.store.schema import TABLES
+
+
+class Store:
+    """The tables of one trace. `con` is the DuckDB connection; `folder` holds its Parquet parts and spill files.
+
+    Use as a context manager: the folder (mode 0700, it holds a copy of the trace's names) is removed at the end.
+    """
+
+    def __init__(self, memory_limit: str = "256MB", threads: int = 2) -> None:
+        """Open an empty store. `memory_limit` bounds DuckDB's buffers; larger tables spill to `folder`."""
+        self.folder = Path(tempfile.mkdtemp(prefix="diagnose-"))
+        self.con = duckdb.connect(":memory:")
+        self.con.execute(f"SET memory_limit='{memory_limit}'")
+        self.con.execute(f"SET threads={int(threads)}")
+        self.con.execute(f"SET temp_directory='{self.folder.as_posix()}'")
+        self.con.execute("SET preserve_insertion_order=false")
+        self.con.execute("SET autoinstall_known_extensions=false")
+        self.con.execute("SET autoload_known_extensions=false")
+
+    def ensure_tables(self) -> None:
+        """Create, empty, every table of the schema that no stage has written, so that a query meets no missing name."""
+        have = {row[0] for row in self.rows("SELECT table_name FROM information_schema.tables")}
+        for table in TABLES:
+            if table.name not in have:
+                self.con.execute(table.ddl())
+
+    def rows(self, sql: str, *params: Any) -> list[tuple[Any, ...]]:
+        """All rows of a query as tuples."""
+        return self.con.execute(sql, list(params)).fetchall()
+
+    def dicts(self, sql: str, *params: Any) -> list[dict[str, Any]]:
+        """All rows of a query as dictionaries by column name."""
+        cursor = self.con.execute(sql, list(params))
+        names = [d[0] for d in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+    def scalar(self, sql: str, *params: Any) -> Any:
+        """The first column of the first row, or None."""
+        row = self.con.execute(sql, list(params)).fetchone()
+        return None if row is None else row[0]
+
+    def count(self, table: str) -> int:
+        """Rows of a table."""
+        return int(self.scalar(f'SELECT count(*) FROM "{table}"') or 0)
+
+    def close(self) -> None:
+        """Close the connection and remove the folder."""
+        self.con.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
