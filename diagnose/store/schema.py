@@ -32,7 +32,7 @@ class Table:
         return f'CREATE TABLE IF NOT EXISTS "{self.name}" ({body})'
 
 
-def _table(name: str, stage: str, doc: str, *columns: str) -> Table:
+def make_table(name: str, stage: str, doc: str, *columns: str) -> Table:
     """Columns are written `name TYPE unit | meaning`; `-` stands for no unit."""
     parsed = []
     for line in columns:
@@ -51,11 +51,11 @@ _ACTIVITY = (
 )
 
 TABLES: tuple[Table, ...] = (
-    _table(
+    make_table(
         "name", "ingest", "Dictionary of every event name.",
         "name_id INTEGER - | key", "text VARCHAR - | the name as recorded, possibly empty",
     ),
-    _table(
+    make_table(
         "source", "ingest", "One row a trace file.",
         "source_id INTEGER - | key", "path VARCHAR - | file name without its folder",
         "format VARCHAR - | kineto, nsys-sqlite, nsys-parquet", "sha256 VARCHAR - | hash of the file as given",
@@ -66,7 +66,7 @@ TABLES: tuple[Table, ...] = (
         "origin_ns BIGINT ns | absolute time of 0 in this store, as the trace's clock has it",
         "bytes BIGINT B | size of the trace after decompression",
     ),
-    _table(
+    make_table(
         "device", "ingest", "Devices named by the trace, active or not.",
         "device_id INTEGER - | key; -1 is the CPU", "source_id INTEGER - | trace",
         "name VARCHAR - | as reported, may be empty", "arch VARCHAR - | sm_90, gfx942, ...",
@@ -74,7 +74,7 @@ TABLES: tuple[Table, ...] = (
         "bandwidth_bytes_per_s DOUBLE B/s | as the trace reports it (nsys only)",
         "active BOOLEAN - | has at least one activity",
     ),
-    _table(
+    make_table(
         "kernel", "link", "Every kernel; on the CPU every operator self interval.",
         "kernel_id BIGINT - | key, shared with gpu_copy, gpu_memset and graph_run", *_ACTIVITY,
         "name_id INTEGER - | kernel name", "grid VARCHAR - | [x,y,z] blocks", "block VARCHAR - | [x,y,z] threads",
@@ -85,7 +85,7 @@ TABLES: tuple[Table, ...] = (
         "step_id INTEGER - | step that owns it",
         "link VARCHAR - | how it was linked: external_id, launch, graph, none (launch known, no op), no_launch",
     ),
-    _table(
+    make_table(
         "gpu_copy", "link", "Copies by the device: host to device, device to host, within and between devices.",
         "kernel_id BIGINT - | key, shared with kernel", *_ACTIVITY, "name_id INTEGER - | as recorded",
         "kind VARCHAR - | HtoD, DtoH, DtoD, PtoP, other", "bytes BIGINT B | bytes moved once",
@@ -95,7 +95,7 @@ TABLES: tuple[Table, ...] = (
         "step_id INTEGER - | step", "link VARCHAR - | as kernel.link",
         "graph_id BIGINT - | graph it was replayed from", "graph_node_id BIGINT - | node",
     ),
-    _table(
+    make_table(
         "gpu_memset", "link", "Memory sets by the device.",
         "kernel_id BIGINT - | key, shared with kernel", *_ACTIVITY, "name_id INTEGER - | as recorded",
         "bytes BIGINT B | bytes set", "correlation BIGINT - | key to the call",
@@ -103,13 +103,13 @@ TABLES: tuple[Table, ...] = (
         "step_id INTEGER - | step", "link VARCHAR - | as kernel.link",
         "graph_id BIGINT - | graph it was replayed from", "graph_node_id BIGINT - | node",
     ),
-    _table(
+    make_table(
         "graph_run", "link", "Graph replays recorded as one opaque row (nsys --cuda-graph-trace=graph).",
         "kernel_id BIGINT - | key, shared with kernel", *_ACTIVITY, "graph_id BIGINT - | graph",
         "correlation BIGINT - | key to the launch", "launch_id BIGINT - | call_id", "step_id INTEGER - | step",
         "link VARCHAR - | as kernel.link",
     ),
-    _table(
+    make_table(
         "host_call", "ingest", "Runtime and driver API calls.",
         "call_id BIGINT - | key", "source_id INTEGER - | trace", "process BIGINT - | process id",
         "thread BIGINT - | thread id, unique with process", "start_ns BIGINT ns | start", "dur_ns BIGINT ns | duration",
@@ -118,7 +118,7 @@ TABLES: tuple[Table, ...] = (
         "blocking BOOLEAN - | a call that waits for the device by its nature (synchronize, synchronous copy)",
         "op_id BIGINT - | innermost operator on its thread (filled by link)",
     ),
-    _table(
+    make_table(
         "op", "link", "Framework operators (Kineto cpu_op; NVTX emit_nvtx ranges).",
         "op_id BIGINT - | key", "parent_op_id BIGINT - | innermost enclosing operator on the thread",
         "source_id INTEGER - | trace", "process BIGINT - | process", "thread BIGINT - | thread",
@@ -126,54 +126,54 @@ TABLES: tuple[Table, ...] = (
         "name_id INTEGER - | operator name", "external_id BIGINT - | Kineto external id",
         "signature_id INTEGER - | key to signature, NULL where nothing was recorded",
     ),
-    _table(
+    make_table(
         "signature", "ingest", "Distinct operator arguments.",
         "signature_id INTEGER - | key", "input_dims VARCHAR - | JSON: shape per argument",
         "input_dtypes VARCHAR - | JSON: type per argument", "input_strides VARCHAR - | JSON: strides per argument",
         "scalar_args VARCHAR - | JSON: concrete value per argument",
         "extra VARCHAR - | JSON: collective or Triton fields (Collective name, dtype, nelems, Group size, kernel_file, ...)",
     ),
-    _table(
+    make_table(
         "annotation", "ingest", "User annotations, NVTX ranges.",
         "annotation_id BIGINT - | key", "source_id INTEGER - | trace",
         "origin VARCHAR - | user_annotation, gpu_user_annotation, nvtx, nvtx_start_end",
         "process BIGINT - | process", "thread_or_stream BIGINT - | thread (stream for gpu_user_annotation)",
         "start_ns BIGINT ns | start", "dur_ns BIGINT ns | duration", "text VARCHAR - | the text",
     ),
-    _table(
+    make_table(
         "sync", "ingest", "Device-side synchronisation records (cuda_sync, SYNCHRONIZATION).",
         "source_id INTEGER - | trace", "device_id INTEGER - | device", "stream BIGINT - | stream",
         "start_ns BIGINT ns | start", "dur_ns BIGINT ns | duration", "kind VARCHAR - | as recorded",
         "wait_on_stream BIGINT - | stream waited for", "correlation BIGINT - | key to the call",
     ),
-    _table(
+    make_table(
         "profiler_overhead", "ingest", "Time the profiler says it spent itself.",
         "source_id INTEGER - | trace", "start_ns BIGINT ns | start", "dur_ns BIGINT ns | duration",
         "kind VARCHAR - | as recorded",
     ),
-    _table(
+    make_table(
         "memory_event", "ingest", "Allocator events ([memory]).",
         "source_id INTEGER - | trace", "ts_ns BIGINT ns | time", "bytes BIGINT B | allocated, negative when freed",
         "total_allocated BIGINT B | after the event", "total_reserved BIGINT B | after the event",
         "device_type INTEGER - | 0 CPU, 1 CUDA or ROCm", "device_id INTEGER - | device",
     ),
-    _table(
+    make_table(
         "counter", "ingest", "Sampled device counters (nsys GPU metrics).",
         "device_id INTEGER - | device",
         "metric VARCHAR - | sm_active, tensor_active, dram_read, dram_write, gpc_clock, pcie_rx, pcie_tx, nvlink_rx, nvlink_tx",
         "ts_ns BIGINT ns | time", "value DOUBLE - | percent of peak; Hz for gpc_clock",
     ),
-    _table(
+    make_table(
         "kernel_counter", "ingest", "Nsight Compute counters by kernel name and shape; never its times.",
         "name VARCHAR - | kernel name", "grid VARCHAR - | [x,y,z]", "block VARCHAR - | [x,y,z]",
         "metric VARCHAR - | dram_bytes, flops", "value DOUBLE - | per launch",
     ),
-    _table(
+    make_table(
         "ingest_note", "ingest", "What reading the trace met: one row a kind of damage, loss or distortion.",
         "source_id INTEGER - | trace", "code VARCHAR - | kebab-case id", "severity VARCHAR - | info, warning, error",
         "count BIGINT - | how many", "message VARCHAR - | one line for a person",
     ),
-    _table(
+    make_table(
         "step", "model", "Engine iterations, by device.",
         "step_id INTEGER - | key", "device_id INTEGER - | device", "phase VARCHAR - | prefill, decode, mixed, encode, draft, other",
         "host_start_ns BIGINT ns | annotation start", "host_end_ns BIGINT ns | annotation end",
@@ -187,7 +187,7 @@ TABLES: tuple[Table, ...] = (
         "prefill_pairs DOUBLE - | query-key pairs of the prefill, causal", "provenance VARCHAR - | annotation form, pattern, window",
         "text VARCHAR - | the annotation",
     ),
-    _table(
+    make_table(
         "cost", "model", "FLOPs and bytes of a kernel; no row where nothing defensible is known.",
         "kernel_id BIGINT - | kernel", "flops DOUBLE FLOP | floating-point operations, a multiply-add is 2",
         "bytes_min DOUBLE B | each input once and each output once, encoded size",
@@ -198,7 +198,7 @@ TABLES: tuple[Table, ...] = (
         "shape VARCHAR - | short text of the shape, e.g. 8944x1024 . 1024x2816",
         "strided BOOLEAN - | reads or writes non-contiguous memory",
     ),
-    _table(
+    make_table(
         "bound", "model", "What binds each kernel.",
         "kernel_id BIGINT - | kernel", "family VARCHAR - | kernel family", "regime VARCHAR - | compute, memory",
         "bound VARCHAR - | compute, hbm, floor, inefficient, communication, copy, unmodelled",
@@ -207,25 +207,25 @@ TABLES: tuple[Table, ...] = (
         "ideal_ns DOUBLE ns | time on the sustained roof", "flags VARCHAR - | over_roof, cache_resident, joint, ...",
         "rate_ns DOUBLE ns | time the rate is judged on (shared when kernels overlap)",
     ),
-    _table(
+    make_table(
         "segment", "model", "The device's window cut into exclusive pieces; durations sum to the window exactly.",
         "device_id INTEGER - | device", "start_ns BIGINT ns | start", "end_ns BIGINT ns | end",
         "bucket VARCHAR - | exclusive class", "cause VARCHAR - | detail: why idle, which name",
         "kernel_id BIGINT - | the activity, or the one that ends the gap", "step_id INTEGER - | step charged, NULL outside",
         "phase VARCHAR - | phase charged, NULL outside",
     ),
-    _table(
+    make_table(
         "serving", "serving", "Engine metrics and log values over time.",
         "ts DOUBLE s | epoch or relative seconds", "metric VARCHAR - | canonical name", "labels VARCHAR - | JSON",
         "value DOUBLE - | value", "origin VARCHAR - | metrics, log, bench",
     ),
-    _table(
+    make_table(
         "request", "serving", "Per-request latencies from a benchmark.",
         "request_id INTEGER - | key", "ttft_ms DOUBLE ms | time to first token", "itl_ms DOUBLE ms | mean inter-token latency",
         "e2e_ms DOUBLE ms | end to end", "prompt_tokens INTEGER - | input", "output_tokens INTEGER - | output",
         "start_s DOUBLE s | start, when recorded",
     ),
-    _table(
+    make_table(
         "engine_config", "serving", "Settings of the engine, with where each came from.",
         "key VARCHAR - | canonical setting", "value VARCHAR - | as found", "origin VARCHAR - | log, metrics, bench, user, model",
     ),
