@@ -54,6 +54,11 @@ class Store:
         """Rows of a table."""
         return int(self.scalar(f'SELECT count(*) FROM "{table}"') or 0)
 
+    def insert_columns(self, table: str, columns: dict[str, list[Any]], types: dict[str, str]) -> None:
+        """Create or replace `table` from Python lists of equal length; `types` gives each column's DuckDB type."""
+        parts = ", ".join(f'unnest(?::{types[name]}[]) AS "{name}"' for name in columns)
+        self.con.execute(f'CREATE OR REPLACE TABLE "{table}" AS SELECT {parts}', list(columns.values()))
+
     def close(self) -> None:
         """Close the connection and remove the folder."""
         self.con.close()
