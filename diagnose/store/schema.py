@@ -197,6 +197,9 @@ TABLES: tuple[Table, ...] = (
         "source VARCHAR - | counter, shape, role, step, bytes (recorded copy size), same_kernel",
         "shape VARCHAR - | short text of the shape, e.g. 8944x1024 . 1024x2816",
         "strided BOOLEAN - | reads or writes non-contiguous memory",
+        "m BIGINT - | rows of the output of a matrix product, NULL for other work", "n BIGINT - | its columns",
+        "k BIGINT - | its inner size", "batch BIGINT - | products of a batched one",
+        "attention_length DOUBLE - | key length of a fused prefill attention", "head_dim BIGINT - | its head size",
     ),
     make_table(
         "bound", "model", "What binds each kernel.",
