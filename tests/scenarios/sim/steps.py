@@ -1,0 +1,163 @@
+"""A run: the main loop of every rank, and the figures taken from its recording."""
+
+from dataclasses import dataclass
+
+from sim.arch import StepPlan
+from sim.core import Activity, Collective, Host, Loop, Signal
+from sim.loop import COMPUTE, OFFLOAD, Call, Note, Rank, Recording, _kernels, annotation
+from sim.world import World
+
+
+@dataclass(slots=True)
+class Run:
+    """What a world did."""
+
+    world: World
+    ranks: list[Recording]
+    end_ns: int
+
+    @property
+    def step_time_ns(self) -> float:
+        """Time per step, over the whole run and the slowest rank: makespan over steps."""
+        return max(r.step_device_ends[-1] for r in self.ranks) / max(1, len(self.world.plans))
+
+    @property
+    def busy_ns(self) -> int:
+        """Device time of rank 0 covered by at least one activity."""
+        return union_ns([(a.start, a.end) for a in self.ranks[0].activities])
+
+
+def union_ns(spans: list[tuple[int, int]]) -> int:
+    """Length of the union of intervals."""
+    total, edge = 0, -1
+    for start, end in sorted(spans):
+        total += max(0, end - max(start, edge))
+        edge = max(edge, end)
+    return total
+
+
+def simulate(world: World) -> Run:
+    """Run every rank to the end."""
+    loop, shared = Loop(), {}
+    ranks = [Rank(loop, world, r, shared) for r in range(world.ranks)]
+    for rank in ranks:
+        loop.spawn(_main(rank))
+    end = loop.run()
+    for rank in ranks:
+        rank.rec.activities = rank.gpu.activities
+        rank.rec.ops.sort(key=lambda o: (o.start, -o.dur))
+    return Run(world, [r.rec for r in ranks], end)
+
+
+def _main(r: Rank) -> Host:
+    w, host = r.w, r.w.host
+    pending: tuple[Activity, StepPlan] | None = None
+    for step, plan in enumerate(w.plans):
+        r.step, r.draw = step, 0
+        r.rec.step_starts.append(r.loop.now)
+        if host.loader_ns:
+            start = r.loop.now
+            yield r.cpu(host.loader_ns)
+            r.rec.notes.append(
+                Note("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", start, r.loop.now - start)
+            )
+        yield r.cpu(host.sched_ns + host.sched_per_seq_ns * plan.sequences)
+        if r.pause:
+            yield r.cpu(r.pause)
+        if host.gc_every and step % host.gc_every == host.gc_every - 1 and r.rank == max(w.straggler, 0):
+            yield r.cpu(host.gc_ns)
+        start = r.loop.now
+        yield from _forward(r, plan)
+        out = yield from _tokens_back(r, plan)
+        if not w.async_scheduling:
+            yield from r.synchronize(r.api["sync"])
+        text = annotation(w, plan) or (f"ProfilerStep#{step + 6}" if w.profile.engine == "hf" else None)
+        if text:
+            r.rec.notes.append(Note(text, start, r.loop.now - start))
+        ready = (out, plan) if not w.async_scheduling else pending
+        pending = (out, plan)
+        if ready is not None:
+            yield from _process(r, *ready)
+    if w.async_scheduling and pending is not None:
+        yield from _process(r, *pending)
+    last = r.gpu.last(None)
+    if last is not None:
+        yield last
+    ends = [0] * len(w.plans)
+    for a in r.gpu.activities:
+        ends[a.step] = max(ends[a.step], a.end)
+    r.rec.step_device_ends = ends
+
+
+def _process(r: Rank, out: Activity, plan: StepPlan) -> Host:
+    """Wait for a step's tokens, then detokenise and update the requests."""
+    if r.w.async_scheduling:
+        start, correlation = r.loop.now, r.ids()[0]
+        yield out.signal
+        yield r.cpu(3_000.0)
+        r.rec.sync_calls.add(correlation)
+        r.rec.calls.append(
+            Call(r.api["sync"].replace("Stream", "Event"), start, r.loop.now - start, correlation, 0)
+        )
+    yield r.cpu(r.w.host.detok_per_token_ns * plan.sequences)
+
+
+def _tokens_back(r: Rank, plan: StepPlan) -> "Host":
+    """Copy the sampled tokens to pinned memory."""
+    before = len(r.gpu.activities)
+    yield from r.copy("DtoH", 8.0 * plan.sequences, index=900)
+    return r.gpu.activities[before]
+
+
+def _forward(r: Rank, plan: StepPlan) -> Host:
+    w, host = r.w, r.w.host
+    yield r.cpu(host.prep_ns * 0.5)
+    for i, size in enumerate(
+        (8 * plan.tokens, 8 * plan.tokens, 4 * sum(-(-c // 16) for c in plan.decode) + 64)
+    ):
+        yield from r.copy("HtoD", size, index=i)
+    yield r.cpu(host.prep_ns * 0.5)
+    groups = _kernels(w.arch, plan, w.options, r.vendor)
+    indexed, at = [], 0
+    for group in groups:
+        indexed.append([(at + i, k) for i, k in enumerate(group)])
+        at += len(group)
+    layers = len(groups) - 2
+    sync_at = {1 + (i * layers) // host.syncs for i in range(host.syncs)} if host.syncs else set()
+    ahead: dict[int, tuple[Signal, ...]] = {}
+    if w.offload.bytes_per_layer and w.offload.overlap:
+        ahead[1] = yield from _fetch(r, 1)
+    if w.graphs and not host.syncs and not w.offload.bytes_per_layer:
+        yield from r.replay([pair for group in indexed for pair in group], graph=1)
+        return
+    for g, group in enumerate(indexed):
+        inside = 1 <= g <= layers
+        if inside and w.offload.bytes_per_layer:
+            if w.offload.overlap:
+                if g + 1 <= layers:
+                    ahead[g + 1] = yield from _fetch(r, g + 1)
+                yield from r.call(r.api["wait"], 1_500.0, *r.ids())
+            else:
+                yield from r.copy(
+                    "HtoD", w.offload.bytes_per_layer, pageable=w.offload.pageable, index=100 + g
+                )
+        before = len(r.gpu.activities)
+        if w.graphs:
+            yield from r.replay(group, graph=g)
+        else:
+            yield from r.eager(iter(group))
+        for a in r.gpu.activities[before:]:
+            if a.start < 0 and g in ahead:
+                a.waits = (*a.waits, *ahead[g])
+        if g in sync_at:
+            yield from r.read_value(g)
+
+
+def _fetch(r: Rank, layer: int) -> "Host":
+    """Start copying a layer's weights on the side stream."""
+    before = len(r.gpu.activities)
+    yield from r.copy("HtoD", r.w.offload.bytes_per_layer, stream=OFFLOAD, index=100 + layer)
+    return (r.gpu.activities[before].signal,)
+
+
+__all__ = ["COMPUTE", "Run", "simulate", "union_ns"]

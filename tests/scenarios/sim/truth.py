@@ -1,0 +1,75 @@
+"""What limits a run, found by relieving one resource at a time and running again with the same random numbers."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from sim.steps import Run, simulate
+from sim.world import Offload, World
+
+TIE = 0.03  # two limits whose gains differ by less than this share of the step both count
+
+
+def _no_launch(w: World) -> World:
+    """Launching costs almost nothing, as under a captured graph."""
+    return w.with_host(op_ns=w.host.op_ns * 0.03, api_ns=w.host.api_ns * 0.1)
+
+
+RELIEFS: dict[str, Callable[[World], World]] = {
+    "compute": lambda w: replace(w, device=w.device.with_factor(compute=2.0)),
+    "hbm": lambda w: replace(w, device=w.device.with_factor(memory=2.0)),
+    "kernel_inefficiency": lambda w: w.with_options(
+        gemm_quality=1.0, attention_quality=1.0, strided=1.0, fused=True, sampler_sort=False,
+        weights="bf16" if w.options.weights == "awq" else w.options.weights),
+    "launch_overhead": _no_launch,
+    "host_sync": lambda w: w.with_host(syncs=0),
+    "scheduling": lambda w: w.with_host(sched_ns=0.0, sched_per_seq_ns=0.0, detok_per_token_ns=0.0, gc_every=0),
+    "host_input": lambda w: w.with_host(loader_ns=0.0),
+    "copy": lambda w: replace(w, offload=Offload()),
+    "communication": lambda w: replace(w, collective_speed=w.collective_speed * 2.0),
+    "imbalance": lambda w: replace(w, straggler=-1, straggler_factor=1.0, straggler_pause_ns=0.0),
+    "power": lambda w: replace(w, clock=1.0),
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class Truth:
+    """Gains are shares of the objective's time saved: 0.4 means the step takes 60 % of what it took."""
+
+    objective: str
+    value: float
+    unit: str
+    gains: dict[str, float]
+    limits: tuple[str, ...]
+    runner_up: str | None = None
+    sufficient: bool = True  # does the evidence written suffice to tell
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def limit(self) -> str:
+        """The limit whose relief helps most."""
+        return self.limits[0]
+
+
+def changes_nothing(world: World, limit: str) -> bool:
+    """Whether a relief cannot matter, so that the re-run is skipped."""
+    return RELIEFS[limit](world) == world
+
+
+def trace_truth(world: World, run: Run | None = None) -> Truth:
+    """The limit of step time."""
+    base = (run or simulate(world)).step_time_ns
+    gains = {
+        limit: 0.0 if changes_nothing(world, limit) else 1.0 - simulate(relief(world)).step_time_ns / base
+        for limit, relief in RELIEFS.items()
+    }
+    limits, runner_up = rank_gains(gains)
+    return Truth("step_time", base, "ns", gains, limits, runner_up)
+
+
+def rank_gains(gains: dict[str, float], tie: float = TIE) -> tuple[tuple[str, ...], str | None]:
+    """Limits within `tie` of the best, best first, and the next one behind them."""
+    ordered = sorted(gains, key=lambda k: -gains[k])
+    best = gains[ordered[0]]
+    limits = tuple(k for k in ordered if gains[k] >= best - tie and gains[k] > 0)
+    rest = [k for k in ordered if k not in limits]
+    return limits or ("inconclusive",), rest[0] if rest else None
