@@ -47,8 +47,9 @@ class Store:
 
     def scalar(self, sql: str, *params: Any) -> Any:
         """The first column of the first row, or None."""
-        row = self.con.execute(sql, list(params)).fetchone()
-        return None if row is None else row[0]
+        # Fetch to the end: a result left open blocks the connection's next statement.
+        rows = self.con.execute(sql, list(params)).fetchall()
+        return rows[0][0] if rows else None
 
     def count(self, table: str) -> int:
         """Rows of a table."""
