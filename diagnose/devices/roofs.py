@@ -1,21 +1,31 @@
-"""Sustained roofs of one device: the least time that work of a given size can take on it.
+"""Sustained roofs of one device: the least time that work of a given size and shape can take on it.
 
-`sustained` is the upper envelope of what real kernels of that dtype and size reach; `typical_*` is what a stock kernel
-of that size takes (the median), kept apart and never used as a roof. Times are ns, sizes bytes, work FLOP.
+`sustained` is the upper envelope of what real kernels of that dtype and size reach; `typical_*` is what a stock
+kernel of that size takes (the median), kept apart and never used as a roof. Times are ns, sizes bytes, work FLOP.
+docs/roofs.md says what was fitted, from what, and how well it holds.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
-from diagnose.devices.device_file import RoofPoints
+from diagnose.devices import links, scaled
+from diagnose.devices.curves import read
+from diagnose.devices.device_file import DeviceFile, RoofPoints
+from diagnose.devices.fractions import sustained_fraction
 from diagnose.devices.spec import DeviceSpec
+from diagnose.devices.tiles import tile_time_ns
 
-# facts: shortest elementwise kernels seen in H100, MI300X and RTX 5090 traces take 0.7 to 1.6 µs.
-KERNEL_FLOOR_NS = 1000.0
+DEFAULT_FLOOR_NS = 900.0
+_RANK = {"measured": 0, "derived": 1, "assumed": 2}
 
 
 @dataclass(frozen=True)
 class Ideal:
-    """Least time of one kernel. `regime` is the side of the ridge, `resource` the roof that gives `ns`."""
+    """Least time of one kernel and where it comes from.
+
+    `regime` is the side of the ridge its intensity falls on (`compute`, `memory`); `resource` is the roof that gives
+    `ns`: `compute`, `hbm`, or `floor` when at least half of `ns` is the floor. Both parts include the floor.
+    """
 
     ns: float
     regime: str
@@ -27,27 +37,113 @@ class Ideal:
     origin: str
 
 
+def weakest(*provenances: str) -> str:
+    """The least certain of several provenances."""
+    return max(provenances, key=lambda p: _RANK.get(p, 2), default="assumed")
+
+
 class Roofs:
-    """Roofs of `spec`; `overrides` are the points of a device file, which win over the catalog."""
+    """Roofs of `spec`; `overrides` are the points of a device file, which win over catalog and curves."""
 
     def __init__(self, spec: DeviceSpec, overrides: tuple[RoofPoints, ...] = ()) -> None:
         self.spec = spec
-        self.overrides = overrides
+        self.overrides = {(o.resource, o.dtype): o for o in overrides if o.points}
+        self.memory = scaled.memory_roof(spec)
+        self._compute: dict[str, scaled.ComputeRoof | None] = {}
+        self._tiles = lru_cache(maxsize=65536)(self._tile_ns)
+
+    @classmethod
+    def of(cls, file: DeviceFile) -> "Roofs":
+        """Roofs of what `resolve` returned."""
+        return cls(file.spec, file.roofs)
+
+    # floors
+
+    def _file_floor(self) -> float | None:
+        found = self.overrides.get(("kernel_floor", ""))
+        return found.points[0][1] if found else None
 
     @property
     def kernel_floor_ns(self) -> float:
         """Time of the smallest kernel, whatever it does."""
-        return KERNEL_FLOOR_NS
+        measured = self._file_floor()
+        if measured is not None:
+            return measured
+        return self.memory.stream_floor_ns if self.memory else DEFAULT_FLOOR_NS
+
+    @property
+    def gemm_floor_ns(self) -> float:
+        """Time of the smallest GEMM, longer than the smallest kernel: pipelines have to fill and drain."""
+        measured = self._file_floor()
+        if measured is not None:
+            return measured
+        return self.memory.floor_ns if self.memory else DEFAULT_FLOOR_NS
+
+    @property
+    def launch_ns(self) -> float | None:
+        """Least host time of one launch, where a device file gives it."""
+        found = self.overrides.get(("launch", ""))
+        return found.points[0][1] if found else None
+
+    # memory
+
+    def memory_ns(self, nbytes: float, *, gemm: bool = False) -> float | None:
+        """Least time to move `nbytes` (read + written) through device memory, floor included.
+
+        With `gemm` the floor is the smallest GEMM's. None when the bandwidth is unknown.
+        """
+        floor = self.gemm_floor_ns if gemm else self.kernel_floor_ns
+        if override := self.overrides.get(("hbm", "")):
+            return _override_ns(override, nbytes, floor)
+        return None if self.memory is None else floor + self.memory.variable_ns(nbytes)
 
     def bandwidth(self, nbytes: float) -> float | None:
         """Sustained memory rate (B/s) while `nbytes` move, the floor not counted."""
-        peak = self.spec.peak_bandwidth
-        return None if peak is None else 0.9 * peak
+        if override := self.overrides.get(("hbm", "")):
+            return read(override.points, nbytes)
+        if self.memory is None or nbytes <= 0:
+            return None
+        variable = self.memory.variable_ns(nbytes)
+        return nbytes / variable * 1e9 if variable > 0 else None
 
-    def memory_ns(self, nbytes: float) -> float | None:
-        """Least time to move `nbytes` (read + written) through device memory, floor included."""
-        rate = self.bandwidth(nbytes)
-        return None if rate is None else self.kernel_floor_ns + nbytes / rate * 1e9
+    @property
+    def plateau_bandwidth(self) -> float | None:
+        """Sustained memory rate (B/s) of the largest kernels."""
+        if override := self.overrides.get(("hbm", "")):
+            return override.points[-1][1]
+        return self.memory.plateau if self.memory else None
+
+    def l2_resident(self, nbytes: float) -> bool:
+        """Whether a working set of `nbytes` fits the last cache, so that it may never reach memory."""
+        return self.spec.cache_bytes is not None and nbytes <= self.spec.cache_bytes
+
+    # compute
+
+    def _roof(self, dtype: str) -> scaled.ComputeRoof | None:
+        if dtype not in self._compute:
+            self._compute[dtype] = scaled.compute_roof(self.spec, dtype)
+        return self._compute[dtype]
+
+    def _tile_ns(self, m: int, n: int, k: int, batch: int, dtype: str) -> float:
+        roof = self._roof(dtype)
+        assert roof is not None and self.spec.sm_count
+        return tile_time_ns(
+            m,
+            n,
+            k,
+            batch,
+            sm_count=self.spec.sm_count,
+            peak=roof.peak,
+            tile_ns=roof.curve.tile_ns,
+            quantised=roof.curve.quantised,
+        )
+
+    def plateau_compute(self, dtype: str) -> float | None:
+        """Sustained FLOP/s of the best large GEMM."""
+        if override := self.overrides.get(("compute", dtype)):
+            return override.points[-1][1]
+        roof = self._roof(dtype)
+        return roof.plateau if roof else None
 
     def compute_ns(
         self,
@@ -59,15 +155,50 @@ class Roofs:
         k: int | None = None,
         batch: int = 1,
     ) -> float | None:
-        """Least time for `flops` of matrix work, floor included; None when the dtype's peak is unknown."""
-        peak = self.spec.peak_compute.get(dtype)
-        return None if peak is None else self.kernel_floor_ns + flops / (0.8 * peak) * 1e9
+        """Least time for `flops` of matrix work, floor included; None when the dtype's peak is unknown.
+
+        With the shape of the product, tile and wave quantisation on this device's SMs; without it, the rate of the best
+        shape of that size.
+        """
+        if override := self.overrides.get(("compute", dtype)):
+            return _override_ns(override, flops, self.gemm_floor_ns)
+        roof = self._roof(dtype)
+        if roof is None:
+            return None
+        if m and n and k and self.spec.sm_count:
+            time = roof.curve.start_ns + self._tiles(m, n, k, batch, dtype)
+            return max(self.kernel_floor_ns, time * roof.level(flops))
+        return max(self.kernel_floor_ns, flops / roof.rate(flops) * 1e9)
 
     def attention_ns(
-        self, flops: float, dtype: str, length: float, head_dim: int | None = None
+        self, flops: float, dtype: str, length: float, head_dim: int | None = None, *, causal: bool = True
     ) -> float | None:
-        """Least time of a fused prefill attention over sequences of `length` tokens, floor included."""
-        return self.compute_ns(flops, dtype)
+        """Least time of fused attention over sequences of `length` tokens, floor included.
+
+        `flops` counts half the square when `causal`; without the mask the same length does twice the work a tile, so
+        its rate is that of twice the length.
+        """
+        if ("compute", dtype) in self.overrides:
+            return self.compute_ns(flops, dtype)
+        roof = scaled.attention_roof(self.spec, dtype)
+        if roof is None:
+            return None
+        rate = roof.rate(length if causal else 2 * length, head_dim)
+        return self.kernel_floor_ns + flops / rate * 1e9
+
+    # both
+
+    def ridge(self, dtype: str) -> float | None:
+        """FLOP per byte where the sustained plateaus of compute and memory meet."""
+        compute, bandwidth = self.plateau_compute(dtype), self.plateau_bandwidth
+        return None if compute is None or bandwidth is None else compute / bandwidth
+
+    def provenance(self, resource: str, dtype: str = "") -> tuple[str, str]:
+        """(provenance, origin) of the sustained roof of `hbm` or `compute`."""
+        if override := self.overrides.get((resource, dtype)):
+            return override.provenance, override.note or "device file"
+        roof = self.memory if resource == "hbm" else self._roof(dtype)
+        return (roof.provenance, roof.origin) if roof else ("assumed", "unknown")
 
     def ideal_ns(
         self,
@@ -81,71 +212,116 @@ class Roofs:
         batch: int = 1,
         attention_length: float | None = None,
         head_dim: int | None = None,
+        causal: bool = True,
     ) -> Ideal | None:
-        """The roofline time of a kernel: the larger of its memory and compute time. None when neither is known."""
-        memory = self.memory_ns(nbytes) if nbytes is not None else None
+        """The roofline time of a kernel: the larger of its memory and compute time. None when neither is known.
+
+        `m`, `n`, `k` (and `batch`) are a matrix product's shape; `attention_length` marks fused prefill attention.
+        """
+        gemm = bool(m and n and k)
+        memory = self.memory_ns(nbytes, gemm=gemm) if nbytes is not None else None
         compute = None
         if flops and dtype:
             if attention_length is not None:
-                compute = self.attention_ns(flops, dtype, attention_length, head_dim)
+                compute = self.attention_ns(flops, dtype, attention_length, head_dim, causal=causal)
             else:
                 compute = self.compute_ns(flops, dtype, m=m, n=n, k=k, batch=batch)
         if memory is None and compute is None:
             return None
-        ridge = self.ridge(dtype) if dtype else None
-        is_compute = bool(flops and nbytes and ridge and flops / nbytes >= ridge) or memory is None
         ns = max(memory or 0.0, compute or 0.0)
-        resource = "compute" if compute is not None and compute == ns else "hbm"
-        return Ideal(
-            ns,
-            "compute" if is_compute else "memory",
-            resource,
-            "assumed",
-            memory,
-            compute,
-            self.kernel_floor_ns,
-            "",
-        )
+        by_compute = compute is not None and compute == ns
+        provenance, origin = self.provenance("compute", dtype or "") if by_compute else self.provenance("hbm")
+        floor = self.gemm_floor_ns if gemm else self.kernel_floor_ns
+        resource = "compute" if by_compute else "hbm"
+        if 2 * floor >= ns:
+            resource = "floor"
+        ridge = self.ridge(dtype) if dtype else None
+        intense = bool(flops and nbytes and ridge and flops / nbytes >= ridge)
+        regime = "compute" if intense or memory is None else "memory"
+        return Ideal(ns, regime, resource, provenance, memory, compute, floor, origin)
 
-    def ridge(self, dtype: str) -> float | None:
-        """FLOP per byte where the sustained plateaus of compute and memory meet."""
-        peak, bandwidth = self.spec.peak_compute.get(dtype), self.bandwidth(1e12)
-        return None if peak is None or bandwidth is None else 0.8 * peak / bandwidth
+    # links
 
-    def l2_resident(self, nbytes: float) -> bool:
-        """Whether a working set of `nbytes` fits the last cache, so that it may never reach memory."""
-        return self.spec.cache_bytes is not None and nbytes <= self.spec.cache_bytes
+    def link_rate(self, direction: str) -> float | None:
+        """Sustained rate (B/s) of pinned copies; `direction` is h2d or d2h."""
+        if override := self.overrides.get((f"link_{direction}", "")):
+            return override.points[-1][1]
+        peak = self.spec.link_h2d if direction == "h2d" else self.spec.link_d2h
+        if peak is None:
+            return None
+        kind = "c2c" if self.spec.link_kind == "nvlink-c2c" else "pcie"
+        return peak * sustained_fraction(self.spec, f"link_{direction}", kind).value
 
     def link_ns(self, direction: str, nbytes: float) -> float | None:
-        """Least time of a pinned copy between host and device; `direction` is h2d or d2h."""
-        peak = self.spec.link_h2d if direction == "h2d" else self.spec.link_d2h
-        return None if peak is None else nbytes / (0.88 * peak) * 1e9
+        """Least time of a pinned copy between host and device."""
+        if override := self.overrides.get((f"link_{direction}", "")):
+            return _override_ns(override, nbytes, links.LINK_FLOOR_NS)
+        rate = self.link_rate(direction)
+        return None if rate is None else links.LINK_FLOOR_NS + nbytes / rate * 1e9
 
     def collective_ns(self, kind: str, nbytes: float, ranks: int) -> float | None:
-        """Least time of a collective on one node; None where nothing is known."""
-        return None
+        """Least time of a collective over `nbytes` of payload on one node; None where nothing is known.
 
-    def typical_gemm_ns(self, m: int, n: int, k: int, dtype: str) -> float | None:
-        """Median time of a stock GEMM of that shape."""
-        return None
+        `kind`: all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce, send, recv. The payload is the
+        whole tensor (the gathered output, the scattered input).
+        """
+        return links.collective_time_ns(kind, nbytes, ranks, self.spec.peer, typical=False)
+
+    def typical_collective_ns(self, kind: str, nbytes: float, ranks: int) -> float | None:
+        """Usual NCCL time of the same."""
+        return links.collective_time_ns(kind, nbytes, ranks, self.spec.peer, typical=True)
+
+    # typical: medians, never a roof
+
+    def typical_gemm_ns(self, m: int, n: int, k: int, dtype: str, nbytes: float | None = None) -> float | None:
+        """Median time of a stock GEMM of that shape; `nbytes` where it is not that of dense 2-byte outputs."""
+        roof = self._roof(dtype)
+        if roof is None:
+            return None
+        width = {"fp64": 8, "fp32": 4, "tf32": 4, "fp8": 1, "int8": 1, "fp4": 0.5}.get(dtype, 2)
+        if nbytes is None:
+            nbytes = width * (m * k + k * n) + max(2, width) * m * n
+        flops = 2.0 * m * n * k
+        compute = self.compute_ns(flops, dtype, m=m, n=n, k=k) or 0.0
+        memory = self.memory_ns(nbytes, gemm=True) or 0.0
+        curve = roof.curve.typical_compute if compute > memory else roof.curve.typical_memory
+        ideal = max(compute, memory)
+        return ideal * read(curve, ideal)
 
     def typical_memory_ns(self, nbytes: float) -> float | None:
-        """Median time of a stock memory-bound kernel of that size."""
-        return None
+        """Median time of a stock weight-streaming kernel (GEMM of at most 17 rows) of that size."""
+        return None if self.memory is None else self.gemm_floor_ns + self.memory.typical_variable_ns(nbytes)
 
-    def rows(self) -> list[dict[str, str | float | None]]:
-        """One dictionary a roof with the fields of `contract.RoofRow`."""
-        rows: list[dict[str, str | float | None]] = []
-        spec = self.spec
-        if spec.peak_bandwidth is not None:
-            rows.append(
-                {"resource": "hbm", "dtype": "", "peak": spec.peak_bandwidth / 1e9,
-                 "sustained": 0.9 * spec.peak_bandwidth / 1e9, "unit": "GB/s", "provenance": "assumed",
-                 "note": None, "source": spec.source}
-            )  # fmt: skip
-        for dtype, peak in spec.peak_compute.items():
-            rows.append(
-                {"resource": "compute", "dtype": dtype, "peak": peak / 1e12, "sustained": 0.8 * peak / 1e12,
-                 "unit": "TFLOP/s", "provenance": "assumed", "note": None, "source": spec.source}
-            )  # fmt: skip
-        return rows
+    def typical_attention_ns(
+        self, flops: float, dtype: str, length: float, head_dim: int | None = None, *, causal: bool = True
+    ) -> float | None:
+        """Median time of fused prefill attention in a serving engine."""
+        roof = scaled.attention_roof(self.spec, dtype)
+        if roof is None:
+            return None
+        rate = roof.rate(length if causal else 2 * length, head_dim, typical=True)
+        return self.kernel_floor_ns + flops / rate * 1e9
+
+    def typical_decode_attention_ns(self, nbytes: float, kv_dtype: str) -> float | None:
+        """Median time of paged decode attention (every kernel of the call) that reads `nbytes` of KV.
+
+        fp8 KV takes far more than half the time of bf16 for the same tokens: its kernels reach a lower bandwidth.
+        """
+        found = scaled.decode_curve(self.spec, kv_dtype)
+        if found is None:
+            return None
+        curve, factor = found
+        size, (last, time) = nbytes * factor, curve.typical[-1]
+        return time * size / last if size > last else read(curve.typical, size)
+
+
+def _override_ns(override: RoofPoints, size: float, floor: float) -> float:
+    """Time from measured (size, rate) points, whose rates include the floor; a single number excludes it."""
+    points = override.points
+    first, rate = points[0]
+    if first == 0.0:
+        return floor + size / rate * 1e9
+    if size < first:
+        at_first = max(floor, first / rate * 1e9)
+        return floor + (at_first - floor) * size / first
+    return max(floor, size / read(points, size) * 1e9)
