@@ -1,0 +1,93 @@
+"""What a rule is: its declaration, what it returns, and what the engine gives it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from diagnose.contract import Evidence
+
+OUTSIDE = "outside"
+"""Pseudo-phase of the time that no step owns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """A number a rule compares with. `direction`: the side of it that supports the rule; `origin`: where it is from."""
+
+    value: float
+    unit: str
+    direction: str
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Something a rule reads. `what` is a table that must have rows, or a fact of the context; `capture` supplies it."""
+
+    what: str
+    capture: str
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What the engine knows about one phase of one device when it asks a rule.
+
+    `parts_ns`: exclusive time by part (see `diagnose.rules.parts`), observed time only; `wall_ns` their sum.
+    `facts`: counts and shares that several rules share (coverage, python stacks, ranks, engine, ...).
+    """
+
+    phase: str
+    device_id: int
+    objective: str
+    wall_ns: int
+    steps: int
+    parts_ns: dict[str, float]
+    facts: dict[str, Any]
+
+
+@dataclass(slots=True)
+class Assessment:
+    """What a rule found in one phase.
+
+    `status`: supported, possible, refuted, not_assessed. `share`: part of the phase's observed time that would go with
+    the limit entirely relieved. `recover_ns`: (low, high) time that the proposed change should save in the phase.
+    `quality`: 0..1, how far the evidence can be trusted (coverage, single rank, distortions), with `doubts` in words.
+    """
+
+    status: str
+    share: float = 0.0
+    recover_ns: tuple[float, float] = (0.0, 0.0)
+    quality: float = 1.0
+    statement: str = ""
+    evidence: list[Evidence] = field(default_factory=list)
+    counter: list[Evidence] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    doubts: list[str] = field(default_factory=list)
+    parts: tuple[str, ...] = ()
+
+
+Row = dict[str, Any]
+Assess = Callable[[Row, Context, dict[str, Threshold]], Assessment]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule. `sql` returns one row, its parameters `$phase` (NULL for outside) and `$device`.
+
+    `experiments` are ids of `diagnose.rules.experiments` in order of preference: a rule without one does not load.
+    """
+
+    id: str
+    limit: str
+    title: str
+    phases: tuple[str, ...]
+    objectives: tuple[str, ...]
+    sql: str
+    thresholds: dict[str, Threshold]
+    assess: Assess
+    experiments: tuple[str, ...]
+    required: tuple[Need, ...] = ()
+    optional: tuple[Need, ...] = ()
+    refuters: tuple[str, ...] = ()
+    cases: tuple[str, ...] = ()
+    doc: str = ""

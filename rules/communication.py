@@ -1,0 +1,63 @@
+"""Collectives hold the run up: nothing else runs while they do.
+
+Evidence: time when only collectives run; with all ranks, what of it is transfer and what is waiting for a late rank.
+
+Refuted by: collectives hidden behind kernels; durations that differ between ranks with equal ends (waiting, not
+transfer). With one rank the two cannot be told apart, and confidence is capped.
+"""
+
+from diagnose.rules.base import Assessment, Context, Row, Rule, Threshold
+from diagnose.rules.common import fact, ms, percent, share_of, where
+
+THRESHOLDS = {
+    "time_share": Threshold(0.10, "of time", "above", "nsys-ai flags NCCL above 20 % of a capture, TraceLens overlap below 70 %"),
+}
+SINGLE_RANK_CAP = 0.6
+
+
+def assess(row: Row, context: Context, thresholds: dict[str, Threshold]) -> Assessment:
+    """Share of the phase in which only collectives run, waiting split off where it is known."""
+    ns = row["exposed_ns"] or 0
+    share = share_of(ns, context)
+    strong = share >= thresholds["time_share"].value
+    matched = bool(row["matched"])
+    evidence = [
+        fact("time when only collectives run", 100 * share, "% of observed time", note=ms(ns)),
+        fact("collectives", row["collectives"], "calls"),
+        fact("median duration", row["median_ns"] / 1e3 if row["median_ns"] else None, "µs"),
+    ]
+    missing, doubts, quality = [], [], 1.0
+    if not matched and strong:
+        quality = SINGLE_RANK_CAP
+        missing.append("the traces of all ranks: with one rank, transfer cannot be told from waiting for a late rank")
+        doubts.append("one rank's trace: this may be waiting for another rank")
+    return Assessment(
+        status="supported" if strong else "refuted",
+        share=share,
+        recover_ns=(0.45 * ns, float(ns)),
+        quality=quality,
+        statement=(
+            f"{where(context)}: {percent(share)} of the time only collectives run"
+            if strong
+            else f"exposed collectives cost {where(context)} {percent(share)}"
+        ),
+        evidence=evidence,
+        missing=missing,
+        doubts=doubts,
+        parts=("communication",),
+    )
+
+
+RULE = Rule(
+    id="exposed-communication",
+    limit="communication",
+    title="Communication",
+    phases=("*",),
+    objectives=("step_time", "throughput", "ttft", "itl", "e2e"),
+    sql="communication.sql",
+    thresholds=THRESHOLDS,
+    assess=assess,
+    experiments=("local-collective",),
+    refuters=("collectives overlap kernels", "durations differ between ranks while ends agree"),
+    cases=("4 x V100: NCCL all-reduce 84 % of GPU time", "FP8 slower at TP2: all-reduce 71 % of the time"),
+)

@@ -1,0 +1,11 @@
+-- One row: time in which only collectives run in $phase (NULL: outside steps) on $device.
+WITH mine AS (
+    SELECT s.kernel_id, sum(s.end_ns - s.start_ns) FILTER (s.bucket = 'communication') AS ns,
+           sum(s.end_ns - s.start_ns) FILTER (s.bucket = 'comm_wait') AS wait_ns
+    FROM segment s
+    WHERE s.device_id = $device AND s.phase IS NOT DISTINCT FROM $phase AND s.bucket IN ('communication', 'comm_wait')
+    GROUP BY s.kernel_id
+)
+SELECT sum(ns)::BIGINT AS exposed_ns, sum(wait_ns)::BIGINT AS wait_ns, count(*) AS collectives, median(a.dur_ns) AS median_ns,
+       (SELECT count(*) FROM collective) AS matched
+FROM mine JOIN activity a USING (kernel_id);

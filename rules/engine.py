@@ -1,0 +1,237 @@
+"""The engine: run every rule on every phase, rank what they claim, and give each claim its experiment."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+
+from diagnose.contract import Experiment, Gain, Hypothesis, Interval, RunnerUpPrediction
+from diagnose.rules.base import OUTSIDE, Assessment, Context, Need, Rule
+from diagnose.rules.experiments import BY_ID, LIMIT_PARTS, NOISE, Change, predict, predict_if
+from diagnose.rules.parts import parts_by_phase
+from diagnose.store import Store
+from diagnose.store.sqlfile import read_sql
+
+
+@dataclass(slots=True)
+class Claim:
+    """One rule's answer for one phase of one device."""
+
+    rule: Rule
+    context: Context
+    found: Assessment
+    confidence: float | None = None
+    runner_up: "Claim | None" = None
+
+    @property
+    def key(self) -> str:
+        """Stable id of the hypothesis."""
+        return f"{self.rule.id}@{self.context.phase}" + (f"#{self.context.device_id}" if self.context.device_id > 0 else "")
+
+
+def _sql(rule: Rule) -> str:
+    return rule.sql if not rule.sql.endswith(".sql") else read_sql("diagnose.rules", rule.sql)
+
+
+def _absent(need: Need, store: Store, facts: dict[str, Any]) -> bool:
+    if need.what in facts:
+        return not facts[need.what]
+    try:
+        return not store.scalar(f'SELECT count(*) FROM (SELECT 1 FROM "{need.what}" LIMIT 1)')
+    except duckdb.Error:
+        return True
+
+
+def run_rules(
+    store: Store, rules: list[Rule], facts: dict[str, Any], objective: str, steps: dict[tuple[int, str], int]
+) -> tuple[list[Claim], list[str]]:
+    """Every rule on every phase and device. Returns the claims and one line for each rule that failed."""
+    claims: list[Claim] = []
+    failed: list[str] = []
+    parts = parts_by_phase(store)
+    contexts = [
+        Context(
+            phase=phase or OUTSIDE,
+            device_id=device,
+            objective=objective,
+            wall_ns=int(sum(mine.values())),
+            steps=steps.get((device, phase or OUTSIDE), 0),
+            parts_ns=mine,
+            facts=facts | facts.get("devices", {}).get(device, {}),
+        )
+        for (device, phase), mine in sorted(parts.items(), key=lambda item: (item[0][0], item[0][1] or ""))
+        if sum(mine.values()) > 0
+    ]
+    run = Context("run", -2, objective, 0, 0, {}, facts)
+    for rule in rules:
+        for context in [run] if rule.phases == ("run",) else contexts:
+            if rule.phases != ("run",) and not _applies(rule, context):
+                continue
+            missing = [need.capture for need in rule.required if _absent(need, store, context.facts)]
+            if missing:
+                claims.append(Claim(rule, context, Assessment(status="not_assessed", missing=missing)))
+                continue
+            try:
+                phase = None if context.phase == OUTSIDE else context.phase
+                sql = _sql(rule)
+                named = {k: v for k, v in (("phase", phase), ("device", context.device_id)) if f"${k}" in sql}
+                cursor = store.con.execute(sql, named)
+                names = [d[0] for d in cursor.description]
+                values = cursor.fetchone()
+                row = dict(zip(names, values, strict=True)) if values is not None else dict.fromkeys(names)
+                claims.append(Claim(rule, context, rule.assess(row, context, rule.thresholds)))
+            except Exception as error:  # one broken rule must not take the others down
+                line = f"rule {rule.id} failed and was left out: {type(error).__name__}: {error}".splitlines()[0]
+                if line not in failed:
+                    failed.append(line)
+    _rank(claims)
+    return claims, failed
+
+
+def _applies(rule: Rule, context: Context) -> bool:
+    if context.phase == OUTSIDE:
+        # Time outside steps is the engine's when there are steps: gaps and copies are assessed there too.
+        return OUTSIDE in rule.phases or rule.limit == "scheduling"
+    return "*" in rule.phases or context.phase in rule.phases
+
+
+def unknown_share(context: Context) -> float:
+    """Part of the phase's observed time whose nature is not known: kernels without a bound, idle without host events."""
+    if not context.wall_ns:
+        return 0.0
+    unknown = sum(ns for p, ns in context.parts_ns.items() if p.split(":")[0] in ("unmodelled", "idle_other"))
+    return unknown / context.wall_ns
+
+
+def _rank(claims: list[Claim]) -> None:
+    """Confidence of each claim, and its runner-up: the best other limit of the same phase and device."""
+    groups: dict[tuple[int, str], list[Claim]] = {}
+    for claim in claims:
+        groups.setdefault((claim.context.device_id, claim.context.phase), []).append(claim)
+    for group in groups.values():
+        assessed = sorted(
+            (c for c in group if c.found.status in ("supported", "possible", "refuted")),
+            key=lambda c: -c.found.share,
+        )
+        for claim in assessed:
+            rivals = [c for c in assessed if c.rule.limit != claim.rule.limit]
+            claim.runner_up = next(iter(rivals), None)
+            best = rivals[0].found.share if rivals else 0.0
+            claim.confidence = confidence(claim.found.share, best, unknown_share(claim.context), claim.found.quality, claim.context.steps)
+
+
+def confidence(share: float, rival: float, unknown: float, quality: float, steps: int) -> float:
+    """How likely this limit is the first one (not calibrated).
+
+    Half at a tie, rising with the margin over the best rival or over the time whose nature is unknown, whichever is
+    larger; scaled by the evidence's quality; a single step or window has no repetition behind it.
+    """
+    if share <= 0:
+        return 0.0
+    against = max(rival, unknown)
+    raw = 0.5 + 0.45 * (share - against) / share if share >= against else 0.5 * share / against
+    repeated = 1.0 if steps >= 3 else 0.93
+    return round(max(0.01, min(0.97, raw * quality * repeated)), 3)
+
+
+def hypothesis(claim: Claim, engine: str) -> Hypothesis:
+    """The claim as the contract's hypothesis, with its experiment."""
+    found, context = claim.found, claim.context
+    per_step = max(1, context.steps)
+    gain = None
+    if found.status in ("supported", "possible") and context.wall_ns:
+        gain = Gain(
+            metric="step time" if context.steps else "window",
+            low=round(100 * found.recover_ns[0] / context.wall_ns, 1),
+            high=round(100 * found.recover_ns[1] / context.wall_ns, 1),
+            unit="% less",
+            scope=f"{context.phase} step" if context.steps else context.phase,
+        )
+    return Hypothesis(
+        id=claim.key,
+        limit=claim.rule.limit,
+        phase=None if context.phase in (OUTSIDE, "run") else context.phase,
+        objective=context.objective,
+        status=found.status,
+        confidence=claim.confidence,
+        gain=gain,
+        statement=found.statement or f"{claim.rule.title}: not assessed",
+        evidence=found.evidence,
+        counter_evidence=found.counter,
+        missing=found.missing + found.doubts,
+        experiment=choose_experiment(claim, engine, per_step) if found.status in ("supported", "possible") else None,
+        rule=claim.rule.id,
+        score=round(found.share, 4),
+    )
+
+
+def choose_experiment(claim: Claim, engine: str, per_step: int) -> Experiment | None:
+    """The first of the rule's experiments whose intervals under this limit and under the runner-up do not overlap.
+
+    Where none separates them, the one that comes nearest, and it says so.
+    """
+    best: tuple[float, Experiment] | None = None
+    for name in claim.rule.experiments:
+        change = BY_ID[name]
+        mine, other, baseline = _intervals(claim, change)
+        if baseline <= 0:
+            continue
+        distance = max(mine[0] - other[1], other[0] - mine[1]) / baseline
+        made = _experiment(claim, change, mine, other, baseline, engine, per_step, distance > 0)
+        if distance > 0:
+            return made
+        if best is None or distance > best[0]:
+            best = (distance, made)
+    return best[1] if best else None
+
+
+def _intervals(claim: Claim, change: Change) -> tuple[tuple[float, float], tuple[float, float], float]:
+    """Predicted (low, high) ns of the metric under this limit and under the runner-up, and its value now."""
+    parts, claimed = claim.context.parts_ns, claim.found.parts
+    rival = claim.runner_up.found.parts if claim.runner_up else ()
+    if change.scope_claimed:
+        parts = {p: ns for p, ns in parts.items() if p.split(":")[0] in claimed}
+    held = sum(ns for p, ns in parts.items() if p.split(":")[0] in claimed)
+    factor = None
+    if change.uses_recoverable and held:
+        low, high = claim.found.recover_ns
+        factor = (max(0.0, 1 - high / held), max(0.0, 1 - low / held))
+    mine = predict(parts, change, claimed, factor)
+    other = predict_if(parts, change, claimed, rival or LIMIT_PARTS.get("inconclusive", ()))
+    return mine, other, sum(parts.values())
+
+
+def _experiment(
+    claim: Claim,
+    change: Change,
+    mine: tuple[float, float],
+    other: tuple[float, float],
+    baseline: float,
+    engine: str,
+    per_step: int,
+    separates: bool,
+) -> Experiment:
+    def scaled(value: float) -> float:
+        return round(value / per_step / 1e6, 4)
+
+    rival = claim.runner_up.rule.limit if claim.runner_up else "nothing this change touches"
+    if separates:
+        bound = f"above {scaled(mine[1]):.4g}" if mine[1] < other[0] else f"below {scaled(mine[0]):.4g}"
+        refuted = f"the {change.metric} is {bound} ms (with {rival} it would be {scaled(other[0]):.4g}-{scaled(other[1]):.4g} ms)"
+    else:
+        refuted = f"the {change.metric} leaves {scaled(mine[0]):.4g}-{scaled(mine[1]):.4g} ms; the effect is too near to {rival}'s to separate them in one run: repeat both sides"
+    return Experiment(
+        change=change.change,
+        command=change.command(engine),
+        metric=change.metric,
+        prediction=Interval(low=scaled(mine[0]), high=scaled(mine[1]), unit="ms"),
+        under_runner_up=RunnerUpPrediction(limit=rival, low=scaled(other[0]), high=scaled(other[1])),
+        refuted_if=refuted,
+        cost=change.cost,
+        risk=change.risk,
+        baseline=scaled(baseline),
+        phase=claim.context.phase,
+    )
+
+
+__all__ = ["NOISE", "Claim", "choose_experiment", "confidence", "hypothesis", "run_rules", "unknown_share"]

@@ -1,0 +1,54 @@
+"""This rank waits in collectives for another one that is late.
+
+Evidence: waiting split from transfer by matching collectives over ranks; which rank is late.
+
+Refuted by: equal durations on all ranks near the link's rate.
+"""
+
+from diagnose.rules.base import Assessment, Context, Need, Row, Rule, Threshold
+from diagnose.rules.common import fact, ms, percent, share_of, where
+
+THRESHOLDS = {
+    "wait_share": Threshold(0.05, "of time", "above", "a straggler of 5 % shows as that much waiting on every other rank"),
+}
+
+
+def assess(row: Row, context: Context, thresholds: dict[str, Threshold]) -> Assessment:
+    """Share of the phase spent waiting for a late rank."""
+    ns = row["wait_ns"] or 0
+    share = share_of(ns, context)
+    strong = share >= thresholds["wait_share"].value
+    late = context.facts.get("straggler")
+    return Assessment(
+        status="supported" if strong else "refuted",
+        share=share,
+        recover_ns=(0.6 * ns, float(ns)),
+        statement=(
+            f"{where(context)}: {percent(share)} of the time waits in collectives for a late rank"
+            + (f" ({late})" if late else "")
+            if strong
+            else f"waiting for other ranks costs {where(context)} {percent(share)}"
+        ),
+        evidence=[
+            fact("waiting in collectives", 100 * share, "% of observed time", note=ms(ns)),
+            fact("collectives matched", row["matched"], "calls"),
+            fact("late rank", late, ""),
+        ],
+        parts=("comm_wait",),
+    )
+
+
+RULE = Rule(
+    id="late-rank",
+    limit="imbalance",
+    title="Imbalance between ranks",
+    phases=("*",),
+    objectives=("step_time", "throughput", "ttft", "itl", "e2e"),
+    sql="communication.sql",
+    thresholds=THRESHOLDS,
+    assess=assess,
+    experiments=("straggler-swap",),
+    required=(Need("collective", "the traces of all ranks in one call"),),
+    refuters=("equal durations on all ranks",),
+    cases=("Python garbage collection on one rank: the others spin in a collective",),
+)

@@ -1,0 +1,39 @@
+-- One row: time of kernels by bound in $phase (NULL: outside steps) on $device, with what a roof would allow them.
+WITH mine AS (
+    SELECT s.kernel_id, s.bucket, sum(s.end_ns - s.start_ns) AS ns FROM segment s
+    WHERE s.device_id = $device AND s.phase IS NOT DISTINCT FROM $phase
+      AND s.bucket IN ('compute', 'hbm', 'floor', 'inefficient', 'unmodelled')
+    GROUP BY ALL
+), kernels AS (
+    SELECT m.*, b.family, b.reason, b.ideal_ns, b.percent_of_roof, c.flops, c.bytes_min, c.source, n.text AS name
+    FROM mine m JOIN bound b USING (kernel_id) LEFT JOIN cost c USING (kernel_id)
+    LEFT JOIN activity a USING (kernel_id) LEFT JOIN name n ON n.name_id = a.name_id
+), reasons AS (
+    SELECT reason, sum(ns) AS ns FROM kernels WHERE bucket = 'inefficient' GROUP BY reason
+), names AS (
+    SELECT bucket, name, sum(ns) AS ns FROM kernels GROUP BY ALL
+)
+SELECT sum(ns)::BIGINT AS busy_ns,
+       sum(ns) FILTER (bucket = 'compute')::BIGINT AS compute_ns,
+       sum(ns) FILTER (bucket = 'hbm')::BIGINT AS hbm_ns,
+       sum(ns) FILTER (bucket = 'floor')::BIGINT AS floor_ns,
+       sum(ns) FILTER (bucket = 'inefficient')::BIGINT AS inefficient_ns,
+       sum(ns) FILTER (bucket = 'unmodelled')::BIGINT AS unmodelled_ns,
+       sum(least(ideal_ns, ns)) FILTER (bucket = 'inefficient') AS inefficient_ideal_ns,
+       sum(greatest(0, ns - coalesce(ideal_ns, 0))) FILTER (bucket = 'floor' AND ideal_ns IS NOT NULL) AS floor_above_ns,
+       sum(percent_of_roof * ns) FILTER (bucket = 'compute') / sum(ns) FILTER (bucket = 'compute') AS compute_percent,
+       sum(percent_of_roof * ns) FILTER (bucket = 'hbm') / sum(ns) FILTER (bucket = 'hbm') AS hbm_percent,
+       sum(percent_of_roof * ns) FILTER (bucket = 'inefficient') / sum(ns) FILTER (bucket = 'inefficient') AS inefficient_percent,
+       sum(flops) FILTER (bucket = 'compute') / nullif(sum(ns) FILTER (bucket = 'compute'), 0) / 1e3 AS compute_tflops,
+       sum(bytes_min) FILTER (bucket = 'hbm') / nullif(sum(ns) FILTER (bucket = 'hbm'), 0) AS hbm_gbps,
+       sum(ns) FILTER (bucket = 'hbm' AND family IN ('gemm', 'gemm_lowp', 'gemm_w4a16', 'gemv', 'moe_gemm')) AS hbm_weights_ns,
+       sum(ns) FILTER (bucket = 'hbm' AND family IN ('attn_decode', 'attn_prefill', 'mla', 'attn_merge')) AS hbm_kv_ns,
+       count(*) FILTER (bucket = 'floor') AS floor_kernels,
+       count(*) AS kernels,
+       (SELECT arg_max(reason, ns) FROM reasons) AS top_reason,
+       (SELECT max(ns) FROM reasons) AS top_reason_ns,
+       (SELECT arg_max(name, ns) FROM names WHERE bucket = 'compute') AS top_compute,
+       (SELECT arg_max(name, ns) FROM names WHERE bucket = 'hbm') AS top_hbm,
+       (SELECT arg_max(name, ns) FROM names WHERE bucket = 'inefficient') AS top_inefficient,
+       (SELECT max(ns) FROM names WHERE bucket = 'inefficient') AS top_inefficient_ns
+FROM kernels;

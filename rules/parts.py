@@ -1,0 +1,46 @@
+"""A phase's time as parts that respond to changes in their own way: what every prediction is built from.
+
+Parts are the buckets, with kernel time further split where a change acts on some kernels only: `hbm:weights` (matrix
+products that stream weights), `hbm:kv` (attention over the cache), `hbm:other`, and the same for the other bounds.
+They add up to the observed time of the phase, so a prediction is a sum over parts, never a law of a regime.
+"""
+
+from typing import Any
+
+from diagnose.store import Store
+
+_WEIGHT_FAMILIES = ("gemm", "gemm_lowp", "gemm_w4a16", "gemv", "moe_gemm", "splitk_epilogue")
+_KV_FAMILIES = ("attn_decode", "attn_prefill", "mla", "attn_merge")
+
+
+def parts_by_phase(store: Store) -> dict[tuple[int, str | None], dict[str, float]]:
+    """Observed nanoseconds by (device, phase) and part; phase None is outside steps. Unobserved time is left out."""
+    rows = store.dicts(
+        """SELECT s.device_id, s.phase, s.bucket, b.family, sum(s.end_ns - s.start_ns)::BIGINT AS ns,
+            coalesce(s.cause LIKE 'host input:%', false) AS is_input
+        FROM segment s
+        LEFT JOIN bound b ON b.kernel_id = s.kernel_id AND s.bucket IN ('compute', 'hbm', 'floor', 'inefficient', 'unmodelled')
+        WHERE s.bucket <> 'unobserved' GROUP BY ALL"""
+    )
+    parts: dict[tuple[int, str | None], dict[str, float]] = {}
+    for row in rows:
+        target = parts.setdefault((row["device_id"], row["phase"]), {})
+        name = _part(row)
+        target[name] = target.get(name, 0.0) + row["ns"]
+    return parts
+
+
+def _part(row: dict[str, Any]) -> str:
+    bucket = row["bucket"]
+    if bucket == "idle_scheduling" and row["is_input"]:
+        return "idle_input"
+    if bucket in ("compute", "hbm", "inefficient", "floor", "unmodelled"):
+        family = row["family"]
+        kind = "weights" if family in _WEIGHT_FAMILIES else "kv" if family in _KV_FAMILIES else "other"
+        return f"{bucket}:{kind}"
+    return str(bucket)
+
+
+def total(parts: dict[str, float], *prefixes: str) -> float:
+    """Sum of the parts whose bucket is one of `prefixes`."""
+    return sum(ns for part, ns in parts.items() if part.split(":")[0] in prefixes)
