@@ -1,0 +1,207 @@
+"""Where the time went: one stacked bar a phase, milliseconds per step on one scale, buckets in their fixed order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from diagnose.contract import Attribution, Diagnosis
+from diagnose.reports.charts.figure import BACKGROUND, Column, Figure, Swatch, Table, drawing, finish
+from diagnose.reports.numbers import percent, sig3, time_unit
+from diagnose.reports.text import clean
+from diagnose.reports.words import BUCKET, bucket_label, phase_name
+
+_LABEL_SHARE = 0.09  # a segment narrower than this share of the scale has no room for its number
+_PER_STEP = "step"
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One bar: its label and the nanoseconds of each bucket, already per step where `per` says so."""
+
+    label: str
+    attribution: dict[str, float]
+    per: str
+
+    @property
+    def total(self) -> float:
+        """Length of the bar in nanoseconds."""
+        return sum(self.attribution.values())
+
+
+def phase_bars(d: Diagnosis) -> list[Bar]:
+    """Bars per phase and step; without phases one bar a device over its window."""
+    bars = [
+        Bar(
+            phase_name(p.phase) if p.steps == 1 else f"{phase_name(p.phase)} × {p.steps:,}",
+            {b: ns / p.steps for b, ns in p.attribution_ns.items()},
+            _PER_STEP,
+        )
+        for p in d.phases
+        if p.steps > 0 and sum(p.attribution_ns.values()) > 0
+    ]
+    return bars or device_bars(d)
+
+
+def device_bars(d: Diagnosis) -> list[Bar]:
+    """Bars per device over the whole window; with several results (ranks) the devices of each."""
+    results = d.ranks if isinstance(d.ranks, list) and d.ranks else [d]
+    bars = []
+    for result in results:
+        for device in result.devices:
+            label = f"device {device.id}" if device.rank is None else f"rank {device.rank}"
+            if device.rank is not None and len(result.devices) > 1:
+                label += f", device {device.id}"
+            bars.append(Bar(label, _floats(device.attribution_ns), "window"))
+    return bars
+
+
+def attribution_figure(d: Diagnosis) -> Figure | None:
+    """The main bar chart; None without device time."""
+    bars = phase_bars(d)
+    return stacked(bars, "time", "Where the time went", _title(bars)) if bars else None
+
+
+def devices_figure(d: Diagnosis) -> Figure | None:
+    """Devices or ranks side by side; None for a single device."""
+    bars = device_bars(d)
+    if len(bars) < 2:
+        return None
+    longest = max(bars, key=lambda bar: bar.total)
+    shortest = min(bars, key=lambda bar: bar.total)
+    unit = time_unit([longest.total])
+    title = (
+        f"Windows of {unit.text(shortest.total)} ({shortest.label}) to {unit.text(longest.total)} {unit.name} "
+        f"({longest.label}); {_largest_difference(bars)}"
+    )
+    return stacked(bars, "devices", "Devices side by side", title)
+
+
+def _floats(attribution: Attribution) -> dict[str, float]:
+    return {bucket: float(ns) for bucket, ns in attribution.items()}
+
+
+def _title(bars: list[Bar]) -> str:
+    findings = []
+    for bar in sorted(bars, key=lambda b: -b.total)[:2]:
+        bucket, ns = max(bar.attribution.items(), key=lambda item: item[1])
+        unit = time_unit([bar.total])
+        name = bar.label.split(" × ")[0]
+        findings.append(
+            f"{name}: {unit.text(ns)} of {unit.text(bar.total)} {unit.name} "
+            f"({percent(ns / bar.total)}) is {bucket_label(bucket)}"
+        )
+    text = "; ".join(findings)
+    return text[0].upper() + text[1:]
+
+
+def _largest_difference(bars: list[Bar]) -> str:
+    def spread(bucket: str) -> float:
+        values = [bar.attribution.get(bucket, 0.0) for bar in bars]
+        return max(values) - min(values)
+
+    bucket = max(BUCKET, key=spread)
+    unit = time_unit([spread(bucket)])
+    return f"they differ most in {bucket_label(bucket)} (by {unit.text(spread(bucket))} {unit.name})"
+
+
+def stacked(bars: list[Bar], id_: str, name: str, title: str) -> Figure:
+    """The figure of any list of bars that share one scale."""
+    import polars as pl
+
+    unit = time_unit([bar.total for bar in bars])
+    used = [bucket for bucket in BUCKET if any(bar.attribution.get(bucket) for bar in bars)]
+    scale = max(bar.total for bar in bars) / unit.scale
+    long = (
+        pl.DataFrame(
+            {
+                "row": [clean(bar.label) for bar in bars for _ in used],
+                "bucket": used * len(bars),
+                "value": [bar.attribution.get(bucket, 0.0) / unit.scale for bar in bars for bucket in used],
+            },
+            schema={"row": pl.String, "bucket": pl.String, "value": pl.Float64},
+        )
+        .with_columns(x2=pl.col("value").cum_sum().over("row"))
+        .with_columns(
+            x=pl.col("x2") - pl.col("value"),
+            fill=pl.col("bucket").replace_strict({k: s.fill for k, s in BUCKET.items()}),
+            ink=pl.col("bucket").replace_strict({k: s.ink for k, s in BUCKET.items()}),
+            label=pl.col("bucket").replace_strict({k: s.label for k, s in BUCKET.items()}),
+            share=pl.col("value") / pl.col("value").sum().over("row"),
+        )
+        .filter(pl.col("value") > 0)
+        .with_columns(pl.col("value", "x", "x2", "share").round_sig_figs(6))
+    )
+    numbers = long.filter(pl.col("x2") - pl.col("x") >= _LABEL_SHARE * scale).with_columns(
+        number=pl.col("value").map_elements(sig3, return_dtype=pl.String), middle=(pl.col("x") + pl.col("x2")) / 2
+    )
+    axis = f"{unit.name} per {bars[0].per}"
+    height = 34 * len(bars) + 52
+    with drawing() as alt:
+        y = alt.Y("row:N", sort=None, title=None, axis=alt.Axis(ticks=False, domain=False, labelLimit=150))
+        rectangles = (
+            alt.Chart(long)
+            .mark_bar(stroke=BACKGROUND, strokeWidth=1, height={"band": 0.72})
+            .encode(
+                x=alt.X("x:Q", title=axis, scale=alt.Scale(domain=[0, scale], nice=False)),
+                x2="x2:Q",
+                y=y,
+                color=alt.Color("fill:N", scale=None, legend=None),
+                tooltip=[
+                    alt.Tooltip("row:N", title="bar"),
+                    alt.Tooltip("label:N", title="bucket"),
+                    alt.Tooltip("value:Q", title=axis, format=".3~r"),
+                    alt.Tooltip("share:Q", title="share", format=".1%"),
+                ],
+            )
+        )
+        layers = [rectangles]
+        if not numbers.is_empty():
+            layers.append(
+                alt.Chart(numbers)
+                .mark_text(fontWeight=600, fontSize=11, stroke=None)
+                .encode(x="middle:Q", y=y, text="number:N", color=alt.Color("ink:N", scale=None, legend=None))
+            )
+        spec = finish(alt.layer(*layers), height)
+    return Figure(
+        id=id_,
+        title=title,
+        alt=f"{name}. Stacked bars in {axis}. {_describe(bars)}",
+        height=height,
+        spec=spec,
+        table=_table(bars, used, unit.name, unit.scale, axis),
+        legend=bucket_legend(used),
+    )
+
+
+def bucket_legend(used: list[str]) -> list[Swatch]:
+    """Legend entries of these buckets in the fixed order."""
+    return [
+        Swatch(BUCKET[b].color, BUCKET[b].label, hatch=b if BUCKET[b].hatched else None) for b in BUCKET if b in used
+    ]
+
+
+def _describe(bars: list[Bar]) -> str:
+    sentences = []
+    for bar in bars[:16]:
+        unit = time_unit([bar.total])
+        parts = sorted(((ns, b) for b, ns in bar.attribution.items() if ns > 0), reverse=True)[:4]
+        listed = ", ".join(f"{bucket_label(b)} {unit.text(ns)}" for ns, b in parts)
+        sentences.append(f"{clean(bar.label)}: {unit.text(bar.total)} {unit.name}, of which {listed}.")
+    return " ".join(sentences)
+
+
+def _table(bars: list[Bar], used: list[str], unit: str, scale: float, axis: str) -> Table:
+    columns = [Column("bucket", numeric=False)]
+    for bar in bars:
+        columns += [Column(clean(bar.label), unit, "measured"), Column("share", "%", "derived")]
+    rows = []
+    for bucket in used:
+        row = [bucket_label(bucket)]
+        for bar in bars:
+            ns = bar.attribution.get(bucket, 0.0)
+            row += [sig3(ns / scale), percent(ns / bar.total).removesuffix(" %")]
+        rows.append(row)
+    total = ["total"]
+    for bar in bars:
+        total += [sig3(bar.total / scale), "100"]
+    return Table(f"Time by bucket, {axis}", columns, [*rows, total])

@@ -1,0 +1,95 @@
+"""Hardware counters over the window, one figure a unit, a line a metric."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from diagnose.contract import Diagnosis
+from diagnose.reports.charts.figure import Column, Figure, Swatch, Table, drawing, finish
+from diagnose.reports.numbers import count, sig3, time_unit
+from diagnose.reports.text import clean, shorten
+
+_LINES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+_DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [1, 3], [12, 4])
+_MAX_POINTS = 300
+_HEIGHT = 220
+
+
+def samples(d: Diagnosis) -> dict[str, dict[str, list[tuple[int, float]]]]:
+    """unit -> series -> (ns, value); rows are single samples (`ts_ns`, `value`) or series (`points`)."""
+    found: dict[str, dict[str, list[tuple[int, float]]]] = {}
+    devices = {row.get("device") for row in d.counters}
+    for row in d.counters:
+        name = shorten(row.get("metric"), 60)
+        if len(devices) > 1:
+            name += f", device {clean(row.get('device'))}"
+        series = found.setdefault(clean(row.get("unit") or ""), {}).setdefault(name, [])
+        points: Any = row.get("points") or [(row.get("ts_ns"), row.get("value"))]
+        series += [(int(ts), float(v)) for ts, v in points if ts is not None and v is not None]
+    return found
+
+
+def counter_figures(d: Diagnosis) -> list[Figure]:
+    """A line chart for each unit; empty without counters."""
+    figures = []
+    for unit, series in samples(d).items():
+        drawn = {name: sorted(points) for name, points in series.items() if points}
+        if drawn:
+            figures.append(_figure(len(figures), unit, dict(list(drawn.items())[: len(_LINES)]), len(drawn)))
+    return figures
+
+
+def _figure(index: int, unit: str, series: dict[str, list[tuple[int, float]]], available: int) -> Figure:
+    import polars as pl
+
+    start = min(points[0][0] for points in series.values())
+    wall = max(points[-1][0] for points in series.values()) - start
+    time = time_unit([wall])
+    frames = []
+    for number, (name, points) in enumerate(series.items()):
+        every = max(1, len(points) // _MAX_POINTS)
+        frame = pl.DataFrame(points, schema={"ts": pl.Int64, "value": pl.Float64}, orient="row")
+        # Means over equal runs of samples: a picked sample could hit or miss every peak.
+        frame = frame.with_row_index().group_by(pl.col("index") // every, maintain_order=True).agg(
+            pl.col("ts").first(), pl.col("value").mean()
+        )  # fmt: skip
+        frames.append(
+            frame.select(
+                x=((pl.col("ts") - start) / time.scale).round_sig_figs(5),
+                y=pl.col("value").round_sig_figs(4),
+                metric=pl.lit(name),
+                stroke=pl.lit(_LINES[number]),
+            )
+        )
+    labelled = unit or "value"
+    with drawing() as alt:
+        lines = []
+        for number, frame in enumerate(frames):
+            lines.append(
+                alt.Chart(frame)
+                .mark_line(color=_LINES[number], strokeDash=_DASHES[number], strokeWidth=1.6)
+                .encode(
+                    x=alt.X("x:Q", title=f"time, {time.name}"),
+                    y=alt.Y("y:Q", title=labelled, scale=alt.Scale(zero=True)),
+                    tooltip=["metric:N", alt.Tooltip("x:Q", title=time.name), alt.Tooltip("y:Q", title=labelled)],
+                )
+            )
+        spec = finish(alt.layer(*lines), _HEIGHT)
+    means = {name: sum(v for _, v in points) / len(points) for name, points in series.items()}
+    top = max(means, key=means.__getitem__)
+    return Figure(
+        id=f"counters-{index}",
+        title=f"{top} averages {sig3(means[top])} {unit}".strip(),
+        alt="Counters over the window: " + ", ".join(f"{n} mean {sig3(m)} {unit}" for n, m in means.items()) + ".",
+        height=_HEIGHT,
+        spec=spec,
+        table=Table(
+            "Counters over the window",
+            [Column("metric", numeric=False), Column("samples"), Column("mean", unit, "measured"),
+             Column("lowest", unit, "measured"), Column("highest", unit, "measured")],
+            [[name, count(len(points)), sig3(means[name]), sig3(min(v for _, v in points)),
+              sig3(max(v for _, v in points))] for name, points in series.items()],
+        ),
+        legend=[Swatch(_LINES[i], name, "line") for i, name in enumerate(series)],
+        note=f"{len(series)} of {available} series are drawn." if available > len(series) else "",
+    )  # fmt: skip

@@ -1,0 +1,187 @@
+"""Latency as the serving evidence gives it: percentiles, distributions where the source has them, and the split."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from diagnose.contract import Diagnosis
+from diagnose.reports.charts.figure import ACCENT, BACKGROUND, FOREGROUND, MUTED, Column, Figure, Swatch, Table, drawing, finish
+from diagnose.reports.numbers import count, percent, sig3
+from diagnose.reports.text import clean
+from diagnose.reports.words import words
+
+METRICS = {"ttft_ms": "time to first token", "itl_ms": "inter-token latency", "tpot_ms": "time per output token",
+           "e2e_ms": "end to end"}  # fmt: skip
+_QUANTILES = ("p25", "p50", "p75", "p90", "p95", "p99")
+# Parts of a split have no bucket; Okabe-Ito in a fixed order, apart from the bucket colours only by context and label.
+_PARTS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def summaries(d: Diagnosis) -> list[tuple[str, dict[str, Any]]]:
+    """(name, statistics in ms) of each latency metric that the result holds, in a fixed order."""
+    latency = d.latency or {}
+    return [(name, latency[key]) for key, name in METRICS.items() if isinstance(latency.get(key), dict)]
+
+
+def latency_figure(d: Diagnosis) -> Figure | None:
+    """Median, p90 and p99 of each metric on one logarithmic millisecond scale."""
+    import polars as pl
+
+    found = [(name, stats) for name, stats in summaries(d) if (_number(stats.get("p50")) or 0) > 0]
+    if not found:
+        return None
+    points = [
+        {"metric": name, "quantile": q, "value": value}
+        for name, stats in found
+        for q in _QUANTILES
+        if (value := _number(stats.get(q))) is not None and value > 0
+    ]
+    frame = pl.DataFrame(points)
+    ranges = frame.group_by("metric", maintain_order=True).agg(low=pl.col("value").min(), high=pl.col("value").max())
+    height = 46 * len(found) + 60
+    with drawing() as alt:
+        y = alt.Y("metric:N", sort=None, title=None, axis=alt.Axis(ticks=False, domain=False, labelLimit=140))
+        scale = alt.Scale(type="log", nice=True)
+        dots = alt.Chart(frame)
+        spec = finish(
+            alt.layer(
+                alt.Chart(ranges)
+                .mark_rule(color=MUTED, strokeWidth=2)
+                .encode(x=alt.X("low:Q", title="milliseconds, log scale", scale=scale), x2="high:Q", y=y),
+                dots.mark_circle(size=90, opacity=1, stroke=BACKGROUND, color=ACCENT).encode(
+                    x=alt.X("value:Q", scale=scale),
+                    y=y,
+                    tooltip=["metric:N", "quantile:N", alt.Tooltip("value:Q", title="ms", format=".3~r")],
+                ),
+                dots.mark_text(dy=-13, fontSize=10, color=FOREGROUND).encode(
+                    x=alt.X("value:Q", scale=scale), y=y, text="quantile:N"
+                ),
+            ),
+            height,
+        )
+    provenance = (d.latency or {}).get("provenance")
+    columns = [Column("metric", numeric=False), Column("requests"), Column("mean", "ms", provenance)]
+    columns += [Column(q, "ms", provenance) for q in _QUANTILES]
+    rows = [
+        [name, count(stats.get("count")), sig3(_number(stats.get("mean")))]
+        + [sig3(_number(stats.get(q))) for q in _QUANTILES]
+        for name, stats in found
+    ]
+    name, stats = found[0]
+    title = f"Median {name} {sig3(_number(stats['p50']))} ms"
+    if _number(stats.get("p99")):
+        ratio = float(stats["p99"]) / float(stats["p50"])
+        title += f"; p99 {sig3(_number(stats['p99']))} ms, {sig3(ratio)} × the median"
+    return Figure(
+        id="latency-chart",
+        title=title,
+        alt="Percentiles on a logarithmic scale. "
+        + " ".join(f"{n}: p50 {sig3(_number(s.get('p50')))} ms, p99 {sig3(_number(s.get('p99')))} ms." for n, s in found),
+        height=height,
+        spec=spec,
+        table=Table("Latency percentiles", columns, rows),
+    )  # fmt: skip
+
+
+def distribution_figures(d: Diagnosis) -> list[Figure]:
+    """A histogram of each metric whose source holds a distribution (`histogram`: low, high in ms, count)."""
+    import polars as pl
+
+    figures = []
+    for name, stats in summaries(d):
+        bins = [b for b in stats.get("histogram") or [] if isinstance(b, dict) and b.get("high") is not None]
+        total = sum(int(b["count"]) for b in bins)
+        if len(bins) < 2 or not total:
+            continue
+        frame = pl.DataFrame(
+            {
+                "low": [float(b["low"]) for b in bins],
+                "high": [float(b["high"]) for b in bins],
+                "count": [int(b["count"]) for b in bins],
+            }
+        ).with_columns(density=pl.col("count") / (pl.col("high") - pl.col("low")))
+        tallest = max(bins, key=lambda b: int(b["count"]))
+        with drawing() as alt:
+            spec = finish(
+                alt.Chart(frame)
+                .mark_rect(color=ACCENT, stroke=BACKGROUND)
+                .encode(
+                    x=alt.X("low:Q", title=f"{name}, ms"),
+                    x2="high:Q",
+                    y=alt.Y("density:Q", title="requests per ms"),
+                    y2=alt.datum(0),
+                    tooltip=[alt.Tooltip("low:Q"), alt.Tooltip("high:Q"), alt.Tooltip("count:Q")],
+                ),
+                200,
+            )
+        figures.append(
+            Figure(
+                id=f"distribution-{len(figures)}",
+                title=f"{name[0].upper()}{name[1:]}: {percent(int(tallest['count']) / total)} of {total:,} lie between "
+                f"{sig3(float(tallest['low']))} and {sig3(float(tallest['high']))} ms",
+                alt=f"Histogram of {name} over {total} observations in {len(bins)} bins.",
+                height=200,
+                spec=spec,
+                table=Table(
+                    f"Distribution of {name}",
+                    [Column("from", "ms"), Column("to", "ms"), Column("count", provenance="measured")],
+                    [[sig3(float(b["low"])), sig3(float(b["high"])), count(int(b["count"]))] for b in bins],
+                ),
+            )
+        )
+    return figures
+
+
+def split_figures(d: Diagnosis) -> list[Figure]:
+    """Where each metric's time goes: one bar a metric (`split`: metric -> part -> ms), each on its own scale."""
+    split = (d.latency or {}).get("split")
+    if not isinstance(split, dict):
+        return []
+    figures = []
+    for metric, parts in split.items():
+        values = {clean(words(part)): v for part, ms in (parts or {}).items() if (v := _number(ms)) is not None}
+        if sum(values.values()) > 0:
+            figures.append(_split_figure(len(figures), clean(words(metric)), values))
+    return figures
+
+
+def _split_figure(index: int, metric: str, values: dict[str, float]) -> Figure:
+    import polars as pl
+
+    total = sum(values.values())
+    colours = [_PARTS[i % len(_PARTS)] for i in range(len(values))]
+    frame = pl.DataFrame({"part": list(values), "ms": list(values.values()), "fill": colours}).with_columns(
+        x2=pl.col("ms").cum_sum(), row=pl.lit(metric.upper())
+    )
+    frame = frame.with_columns(x=pl.col("x2") - pl.col("ms"))
+    with drawing() as alt:
+        spec = finish(
+            alt.Chart(frame)
+            .mark_bar(stroke=BACKGROUND)
+            .encode(
+                x=alt.X("x:Q", title="milliseconds", scale=alt.Scale(domain=[0, total], nice=False)),
+                x2="x2:Q",
+                y=alt.Y("row:N", title=None, axis=alt.Axis(ticks=False, domain=False)),
+                color=alt.Color("fill:N", scale=None, legend=None),
+                tooltip=["part:N", alt.Tooltip("ms:Q", format=".3~r")],
+            ),
+            92,
+        )
+    largest = max(values, key=values.__getitem__)
+    return Figure(
+        id=f"split-{index}",
+        title=f"{metric.upper()}: {sig3(values[largest])} of {sig3(total)} ms ({percent(values[largest] / total)}) is {largest}",
+        alt=f"Split of {metric}: " + ", ".join(f"{part} {sig3(ms)} ms" for part, ms in values.items()) + ".",
+        height=92,
+        spec=spec,
+        table=Table(
+            f"Split of {metric}",
+            [Column("part", numeric=False), Column("time", "ms", "derived"), Column("share", "%", "derived")],
+            [[part, sig3(ms), percent(ms / total).removesuffix(" %")] for part, ms in values.items()],
+        ),
+        legend=[Swatch(colour, part) for colour, part in zip(colours, values, strict=True)],
+    )

@@ -1,0 +1,99 @@
+"""Where the device's memory goes: a waterfall from nothing to the whole device, the KV pool among its parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from diagnose.contract import Diagnosis
+from diagnose.reports.charts.figure import BACKGROUND, FOREGROUND, MUTED, Column, Figure, Table, drawing, finish
+from diagnose.reports.numbers import byte_size, percent, sig3
+from diagnose.reports.text import shorten
+
+_GB = 1e9
+_KV = "#0072B2"
+_PART = "#56B4E9"
+_FREE = "#D9D9D9"
+
+
+def parts_of(memory: dict[str, Any] | None) -> list[tuple[str, float, str | None]]:
+    """(name, bytes, provenance) in order: from `parts`, else from every `*_bytes` key but the total."""
+    if not memory:
+        return []
+    listed = memory.get("parts")
+    if isinstance(listed, list):
+        return [
+            (str(p.get("name")), float(p["bytes"]), p.get("provenance"))
+            for p in listed
+            if isinstance(p, dict) and isinstance(p.get("bytes"), int | float)
+        ]
+    skip = {"total_bytes", "device_bytes"}
+    return [
+        (key.removesuffix("_bytes").replace("_", " "), float(value), memory.get("provenance"))
+        for key, value in memory.items()
+        if key.endswith("_bytes") and key not in skip and isinstance(value, int | float)
+    ]
+
+
+def memory_figure(d: Diagnosis) -> Figure | None:
+    """The waterfall; None when the result holds no memory budget."""
+    parts = [part for part in parts_of(d.memory) if part[1] > 0]
+    if not parts:
+        return None
+    import polars as pl
+
+    frame = pl.DataFrame(
+        {
+            "part": [shorten(name, 40) for name, _, _ in parts],
+            "gb": [size / _GB for _, size, _ in parts],
+            "fill": [_KV if "kv" in name.lower() else _FREE if name.lower() == "free" else _PART for name, _, _ in parts],
+        }
+    ).with_columns(x2=pl.col("gb").cum_sum())
+    frame = frame.with_columns(
+        x=pl.col("x2") - pl.col("gb"),
+        text=pl.col("gb").map_elements(sig3, return_dtype=pl.String),
+    ).with_columns(pl.col("x", "x2", "gb").round_sig_figs(5))
+    total = (d.memory or {}).get("total_bytes")
+    whole = float(total) if isinstance(total, int | float) and total else sum(size for _, size, _ in parts)
+    height = 30 * len(parts) + 56
+    top = max(whole, sum(size for _, size, _ in parts)) / _GB * 1.08
+    with drawing() as alt:
+        base = alt.Chart(frame)
+        y = alt.Y("part:N", sort=None, title=None, axis=alt.Axis(ticks=False, domain=False, labelLimit=150))
+        spec = finish(
+            alt.layer(
+                base.mark_bar(stroke=BACKGROUND, height={"band": 0.7}).encode(
+                    x=alt.X("x:Q", title="GB of device memory", scale=alt.Scale(domain=[0, top], nice=False)),
+                    x2="x2:Q",
+                    y=y,
+                    color=alt.Color("fill:N", scale=None, legend=None),
+                    tooltip=["part:N", alt.Tooltip("gb:Q", title="GB", format=".3~r")],
+                ),
+                base.mark_text(align="left", dx=4, fontSize=11, color=FOREGROUND).encode(x="x2:Q", y=y, text="text:N"),
+                alt.Chart(pl.DataFrame({"x": [whole / _GB]}))
+                .mark_rule(color=MUTED, strokeDash=[5, 4])
+                .encode(x="x:Q"),
+            ),
+            height,
+        )
+    kv = sum(size for name, size, _ in parts if "kv" in name.lower())
+    title = (
+        f"The KV pool gets {byte_size(kv)} of {byte_size(whole)} ({percent(kv / whole)})"
+        if kv
+        else f"{shorten(max(parts, key=lambda p: p[1])[0], 40)} takes most of {byte_size(whole)}"
+    )
+    return Figure(
+        id="memory-chart",
+        title=title,
+        alt="Waterfall of device memory: " + ", ".join(f"{name} {byte_size(size)}" for name, size, _ in parts) + ".",
+        height=height,
+        spec=spec,
+        table=Table(
+            "Device memory",
+            [Column("part", numeric=False), Column("size", "GB"), Column("share", "%"), Column("origin", numeric=False)],
+            [
+                [shorten(name, 60), sig3(size / _GB), percent(size / whole).removesuffix(" %"), origin or "unknown"]
+                for name, size, origin in parts
+            ],
+        ),
+        note=f"The dashed line is the whole device, {byte_size(whole)}.",
+    )

@@ -1,0 +1,286 @@
+"""The window in time: what each device did, which step it belonged to, and the longest gaps with their causes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from diagnose.contract import Diagnosis, TimelineSegment
+from diagnose.reports.charts.attribution import bucket_legend
+from diagnose.reports.charts.figure import BACKGROUND, FOREGROUND, Column, Figure, Swatch, Table, drawing, finish
+from diagnose.reports.numbers import count, duration, percent, sig3, time_unit
+from diagnose.reports.text import shorten
+from diagnose.reports.words import BUCKET, bucket_label, phase_name, words
+
+_BINS = 700  # a stretch shorter than this part of the window is thinner than a pixel: such neighbours are drawn as one
+_MAX_STEPS = 400
+_LABEL_SHARE = 0.07
+_GAPS = 12
+
+
+def _merged(segments: list[TimelineSegment], width_ns: float) -> list[dict[str, Any]]:
+    """Stretches to draw: long ones as they are, runs of short ones within one bin as their largest bucket.
+
+    A long stretch is at least a bin wide, so a bin's short stretches never lie on both sides of one.
+    """
+    drawn: list[dict[str, Any]] = []
+    bins: dict[tuple[int, int], dict[str, Any]] = {}
+    for s in segments:
+        length = s.end_ns - s.start_ns
+        if length >= width_ns:
+            drawn.append({"device": s.device, "start": s.start_ns, "end": s.end_ns, "bucket": s.bucket, "cause": s.cause})
+            continue
+        key = (s.device, int(s.start_ns // width_ns))
+        group = bins.setdefault(key, {"device": s.device, "start": s.start_ns, "end": s.end_ns, "sums": {}})
+        group["end"] = max(group["end"], s.end_ns)
+        group["sums"][s.bucket, s.cause] = group["sums"].get((s.bucket, s.cause), 0) + length
+    for group in bins.values():
+        (bucket, cause), _ = max(group.pop("sums").items(), key=lambda item: item[1])
+        drawn.append({**group, "bucket": bucket, "cause": cause})
+    return drawn  # fmt: skip
+
+
+def timeline_figure(d: Diagnosis) -> Figure | None:
+    """Device tracks over steps; None when the result has no timeline."""
+    if not d.timeline:
+        return None
+    import polars as pl
+
+    start = min(s.start_ns for s in d.timeline)
+    wall = max(max(s.end_ns for s in d.timeline) - start, 1)
+    unit = time_unit([wall])
+    devices = sorted({s.device for s in d.timeline})
+    merged = _merged(d.timeline, wall / _BINS)
+
+    def x(ns: int) -> float:
+        return (ns - start) / unit.scale
+
+    def track(device: int) -> str:
+        return "device" if len(devices) == 1 else f"device {device}"
+
+    tracks = [track(device) for device in devices]
+    frame = pl.DataFrame(
+        {
+            "track": [track(m["device"]) for m in merged],
+            "x": [x(m["start"]) for m in merged],
+            "x2": [x(m["end"]) for m in merged],
+            "fill": [BUCKET[m["bucket"]].fill for m in merged],
+            "label": [bucket_label(m["bucket"]) for m in merged],
+            "cause": [shorten(words(m["cause"]), 60) for m in merged],
+        }
+    ).with_columns(pl.col("x", "x2").round_sig_figs(7))
+    steps = [s for s in d.steps if s.device in devices and s.end_ns > s.start_ns][:_MAX_STEPS]
+    limit = _LABEL_SHARE * wall
+    step_frame = pl.DataFrame(
+        {
+            "track": [f"steps {s.device}" if len(devices) > 1 else "steps" for s in steps],
+            "x": [x(s.start_ns) for s in steps],
+            "x2": [x(s.end_ns) for s in steps],
+            "text": [_step_label(s.phase, s.sequences) if s.end_ns - s.start_ns >= limit else "" for s in steps],
+            "phase": [phase_name(s.phase) for s in steps],
+            "batch": [count(s.sequences) for s in steps],
+            "context": [count(s.context_tokens) for s in steps],
+        },
+        schema={
+            "track": pl.String, "x": pl.Float64, "x2": pl.Float64, "text": pl.String, "phase": pl.String,
+            "batch": pl.String, "context": pl.String,
+        },
+    ).with_columns(pl.col("x", "x2").round_sig_figs(7))  # fmt: skip
+    if steps:
+        tracks = (
+            [t for device in devices for t in (track(device), f"steps {device}")]
+            if len(devices) > 1
+            else ["device", "steps"]
+        )
+    height = 36 * len(tracks) + 56
+    axis = f"time, {unit.name}"
+    with drawing() as alt:
+        y = alt.Y("track:N", sort=tracks, title=None, axis=alt.Axis(ticks=False, domain=False),
+                  scale=alt.Scale(domain=tracks))  # fmt: skip
+        xs = alt.X("x:Q", title=axis, scale=alt.Scale(domain=[0, wall / unit.scale], nice=False))
+        layers = [
+            alt.Chart(frame)
+            .mark_bar(height={"band": 0.85})
+            .encode(
+                x=xs,
+                x2="x2:Q",
+                y=y,
+                color=alt.Color("fill:N", scale=None, legend=None),
+                tooltip=[
+                    alt.Tooltip("label:N", title="bucket"),
+                    alt.Tooltip("cause:N"),
+                    alt.Tooltip("x:Q", title=f"from, {unit.name}", format=".4~r"),
+                    alt.Tooltip("x2:Q", title=f"to, {unit.name}", format=".4~r"),
+                ],
+            )
+        ]
+        if steps:
+            base = alt.Chart(step_frame)
+            layers.append(
+                base.mark_bar(fill=BACKGROUND, stroke=FOREGROUND, strokeWidth=1, height={"band": 0.6}).encode(
+                    x=xs,
+                    x2="x2:Q",
+                    y=y,
+                    tooltip=[
+                        alt.Tooltip("phase:N"),
+                        alt.Tooltip("batch:N", title="sequences"),
+                        alt.Tooltip("context:N", title="context tokens"),
+                        alt.Tooltip("x:Q", title=f"from, {unit.name}", format=".4~r"),
+                        alt.Tooltip("x2:Q", title=f"to, {unit.name}", format=".4~r"),
+                    ],
+                )
+            )
+            layers.append(
+                base.transform_calculate(middle="(datum.x + datum.x2) / 2")
+                .mark_text(fontSize=11, color=FOREGROUND)
+                .encode(x="middle:Q", y=y, text="text:N")
+            )
+        spec = finish(alt.layer(*layers), height)
+    gaps = _gaps(d.timeline)
+    note = ""
+    if d.steps_total > len(steps):
+        note = f"{len(steps):,} of {d.steps_total:,} steps are drawn."
+    if len(merged) < len(d.timeline):
+        note += " Stretches thinner than a pixel are drawn as the largest bucket among them."
+    return Figure(
+        id="timeline",
+        title=_title(gaps, wall),
+        alt=_alt(d, devices, gaps, wall),
+        height=height,
+        spec=spec,
+        table=_gap_table(gaps, start),
+        legend=[
+            *bucket_legend([m["bucket"] for m in merged]),
+            *([Swatch("var(--bg)", "a step", "box")] if steps else []),
+        ],
+        note=note.strip(),
+    )
+
+
+def _step_label(phase: str, sequences: int | None) -> str:
+    return phase_name(phase) if sequences is None else f"{phase_name(phase)}, batch {sequences:,}"
+
+
+def _gaps(segments: list[TimelineSegment]) -> list[TimelineSegment]:
+    """Idle and unobserved stretches, longest first."""
+    idle = [s for s in segments if s.bucket.startswith("idle_") or s.bucket == "unobserved"]
+    return sorted(idle, key=lambda s: s.start_ns - s.end_ns)
+
+
+def _title(gaps: list[TimelineSegment], wall: int) -> str:
+    if not gaps:
+        return f"The device is busy through the whole {duration(wall)} window"
+    longest = gaps[0]
+    cause = f" ({words(longest.cause)})" if longest.cause else ""
+    return (
+        f"Longest gap {duration(longest.end_ns - longest.start_ns)} of a {duration(wall)} window: "
+        f"{bucket_label(longest.bucket)}{cause}"
+    )
+
+
+def _alt(d: Diagnosis, devices: list[int], gaps: list[TimelineSegment], wall: int) -> str:
+    by_bucket: dict[str, int] = {}
+    for gap in gaps:
+        by_bucket[gap.bucket] = by_bucket.get(gap.bucket, 0) + gap.end_ns - gap.start_ns
+    listed = ", ".join(f"{bucket_label(b)} {duration(ns)}" for b, ns in sorted(by_bucket.items(), key=lambda i: -i[1]))
+    return (
+        f"Timeline of {len(devices)} device{'s' if len(devices) > 1 else ''} over {duration(wall)} with "
+        f"{count(d.steps_total)} steps. Gaps: {listed or 'none'}."
+    )
+
+
+def _gap_table(gaps: list[TimelineSegment], start: int) -> Table:
+    shown = gaps[:_GAPS]
+    length = time_unit([g.end_ns - g.start_ns for g in shown])
+    at = time_unit([g.start_ns - start for g in shown])
+    columns = [
+        Column("device"),
+        Column("bucket", numeric=False),
+        Column("cause", numeric=False),
+        Column("length", length.name, "measured"),
+        Column("starts at", at.name, "measured"),
+        Column("step"),
+    ]
+    rows = [
+        [str(g.device), bucket_label(g.bucket), shorten(words(g.cause), 60) or "not named",
+         length.text(g.end_ns - g.start_ns), at.text(g.start_ns - start),
+         "outside" if g.step_id is None else str(g.step_id)]
+        for g in shown
+    ]  # fmt: skip
+    return Table(f"The {len(shown)} longest gaps" if shown else "No gaps", columns, rows)
+
+
+def steps_figure(d: Diagnosis) -> Figure | None:
+    """Device time per step, stacked by bucket, in order of the steps; None for fewer than three steps."""
+    steps = [s for s in d.steps if s.device == d.steps[0].device] if d.steps else []
+    if len(steps) < 3:
+        return None
+    import polars as pl
+
+    steps = steps[:_MAX_STEPS]
+    unit = time_unit([sum(s.attribution_ns.values()) for s in steps])
+    used = [b for b in BUCKET if any(s.attribution_ns.get(b) for s in steps)]
+    long = (
+        pl.DataFrame(
+            {
+                "step": [i for i in range(len(steps)) for _ in used],
+                "bucket": used * len(steps),
+                "value": [s.attribution_ns.get(b, 0) / unit.scale for s in steps for b in used],
+                "phase": [phase_name(s.phase) for s in steps for _ in used],
+                "batch": [count(s.sequences) for s in steps for _ in used],
+            }
+        )
+        .with_columns(y2=pl.col("value").cum_sum().over("step"))
+        .with_columns(
+            y=pl.col("y2") - pl.col("value"),
+            fill=pl.col("bucket").replace_strict({k: s.fill for k, s in BUCKET.items()}),
+            label=pl.col("bucket").replace_strict({k: s.label for k, s in BUCKET.items()}),
+        )
+        .filter(pl.col("value") > 0)
+        .with_columns(pl.col("value", "y", "y2").round_sig_figs(5))
+        .drop("bucket")
+    )
+    totals = [sum(s.attribution_ns.values()) for s in steps]
+    slowest = max(range(len(steps)), key=totals.__getitem__)
+    middle = sorted(totals)[len(totals) // 2]
+    axis = f"{unit.name} per step, gap before it included"
+    height = 240
+    with drawing() as alt:
+        chart = (
+            alt.Chart(long)
+            .mark_bar(stroke=BACKGROUND, strokeWidth=0.5 if len(steps) < 80 else 0)
+            .encode(
+                x=alt.X("step:O", title="step, in order", axis=alt.Axis(labelOverlap=True, labelAngle=0)),
+                y=alt.Y("y:Q", title=f"{unit.name} per step"),
+                y2="y2:Q",
+                color=alt.Color("fill:N", scale=None, legend=None),
+                tooltip=[
+                    alt.Tooltip("step:O"),
+                    alt.Tooltip("phase:N"),
+                    alt.Tooltip("batch:N", title="sequences"),
+                    alt.Tooltip("label:N", title="bucket"),
+                    alt.Tooltip("value:Q", title=unit.name, format=".3~r"),
+                ],
+            )
+        )
+        spec = finish(chart, height)
+    columns = [Column("step"), Column("phase", numeric=False), Column("sequences"), Column("context", "tokens"),
+               Column("time", unit.name, "measured"), Column("largest bucket", numeric=False)]  # fmt: skip
+    rows = []
+    for index, step in enumerate(steps):
+        bucket = max(step.attribution_ns, key=step.attribution_ns.__getitem__)
+        share = step.attribution_ns[bucket] / max(totals[index], 1)
+        rows.append(
+            [str(index), phase_name(step.phase), count(step.sequences), count(step.context_tokens),
+             sig3(totals[index] / unit.scale), f"{bucket_label(bucket)} {percent(share)}"]
+        )  # fmt: skip
+    return Figure(
+        id="steps",
+        title=f"Steps take {duration(middle)} in the middle; the slowest, step {slowest}, takes {duration(totals[slowest])}",
+        alt=f"Stacked bars of {len(steps)} steps in order, {axis}. Middle {duration(middle)}, "
+        f"shortest {duration(min(totals))}, longest {duration(max(totals))}.",
+        height=height,
+        spec=spec,
+        table=Table("Steps in order", columns, rows),
+        legend=bucket_legend(used),
+        note=f"{len(steps):,} of {d.steps_total:,} steps are drawn." if d.steps_total > len(steps) else "",
+    )

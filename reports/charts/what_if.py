@@ -1,0 +1,94 @@
+"""What another batch would do: step time and tokens per second with their uncertainty, SLO and KV wall marked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from diagnose.contract import Diagnosis
+from diagnose.reports.charts.figure import ACCENT, FOREGROUND, MUTED, Column, Figure, Swatch, Table, drawing, finish
+from diagnose.reports.numbers import count, percent, sig3
+from diagnose.reports.text import clean
+
+_CURVES = (("step_ms", "step time", "ms per step"), ("tok_s", "throughput", "tokens per second"))
+
+
+def _value(row: dict[str, Any], key: str) -> float | None:
+    value = row.get(key)
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def what_if_figures(d: Diagnosis) -> list[Figure]:
+    """One figure a curve; rows are `{batch, step_ms, tok_s, *_low, *_high, kv_used_share, marks, slo_itl_ms}`."""
+    rows = sorted((r for r in d.what_if if _value(r, "batch")), key=lambda r: float(r["batch"]))
+    figures = []
+    for key, name, unit in _CURVES:
+        with_value = [r for r in rows if _value(r, key) is not None]
+        if len(with_value) >= 2:
+            figures.append(_figure(key, name, unit, with_value))
+    return figures
+
+
+def _figure(key: str, name: str, unit: str, rows: list[dict[str, Any]]) -> Figure:
+    import polars as pl
+
+    frame = pl.DataFrame(
+        {
+            "batch": [float(r["batch"]) for r in rows],
+            "y": [_value(r, key) for r in rows],
+            "low": [_value(r, f"{key}_low") for r in rows],
+            "high": [_value(r, f"{key}_high") for r in rows],
+        },
+        schema_overrides={"low": pl.Float64, "high": pl.Float64},
+    ).with_columns(pl.col("y", "low", "high").round_sig_figs(4))
+    marks = [(float(r["batch"]), clean(m)) for r in rows for m in r.get("marks") or []]
+    slo = next((v for r in rows if (v := _value(r, "slo_itl_ms")) is not None), None) if key == "step_ms" else None
+    height = 260
+    with drawing() as alt:
+        x = alt.X("batch:Q", title="batch, sequences", scale=alt.Scale(type="log", base=2, nice=False))
+        base = alt.Chart(frame)
+        layers: list[Any] = []
+        if frame["low"].is_not_null().any():
+            layers.append(base.mark_area(opacity=0.2, color=ACCENT).encode(x=x, y=alt.Y("low:Q", title=unit), y2="high:Q"))
+        layers.append(
+            base.mark_line(color=ACCENT, point={"filled": True, "size": 40, "color": ACCENT}).encode(
+                x=x,
+                y=alt.Y("y:Q", title=unit, scale=alt.Scale(zero=True)),
+                tooltip=["batch:Q", alt.Tooltip("y:Q", title=unit, format=".3~r"), "low:Q", "high:Q"],
+            )
+        )
+        if marks:
+            walls = alt.Chart(pl.DataFrame({"batch": [b for b, _ in marks], "text": [m for _, m in marks],
+                                            "slot": [18 + 14 * i for i in range(len(marks))]}))  # fmt: skip
+            layers.append(walls.mark_rule(color=FOREGROUND, strokeDash=[4, 3]).encode(x=x))
+            layers.append(
+                walls.mark_text(align="right", dx=-4, fontSize=11, color=FOREGROUND).encode(
+                    x=x, text="text:N", y=alt.Y("slot:Q", scale=None)
+                )
+            )
+        if slo is not None:
+            line = alt.Chart(pl.DataFrame({"y": [slo], "text": [f"ITL SLO {sig3(slo)} ms"]}))
+            layers.append(line.mark_rule(color=MUTED, strokeDash=[2, 2]).encode(y="y:Q"))
+            layers.append(
+                line.mark_text(align="left", dy=-7, dx=4, fontSize=11, color=MUTED).encode(
+                    y="y:Q", x=alt.datum(float(rows[0]["batch"])), text="text:N"
+                )
+            )
+        spec = finish(alt.layer(*layers), height)
+    first, last = rows[0], rows[-1]
+    columns = [Column("batch"), Column(name, unit), Column("low", unit), Column("high", unit),
+               Column("KV used", "%"), Column("mark", numeric=False)]  # fmt: skip
+    table = [
+        [count(r["batch"]), sig3(_value(r, key)), sig3(_value(r, f"{key}_low")), sig3(_value(r, f"{key}_high")),
+         percent(_value(r, "kv_used_share")).removesuffix(" %"), clean(", ".join(map(str, r.get("marks") or [])))]
+        for r in rows
+    ]  # fmt: skip
+    return Figure(
+        id=f"what-if-{key.replace('_', '-')}",
+        title=f"{name[0].upper()}{name[1:]} goes from {sig3(_value(first, key))} to {sig3(_value(last, key))} {unit} "
+        f"between batch {count(first['batch'])} and {count(last['batch'])}",
+        alt=f"Predicted {name} over batch. " + " ".join(f"{text} at batch {sig3(b)}." for b, text in marks),
+        height=height,
+        spec=spec,
+        table=Table(f"Predicted {name} by batch", columns, table),
+        legend=[Swatch("var(--accent)", f"predicted {name}, with its range", "line")],
+    )

@@ -1,0 +1,255 @@
+"""The page: one offline HTML file that holds the verdict, every chart with its table, and the contract's JSON once."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import gzip
+import hashlib
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from diagnose.contract import Diagnosis
+from diagnose.reports import kernels, view
+from diagnose.reports.charts import attribution, counters, latency, memory, roofline, timeline, what_if
+from diagnose.reports.charts.figure import Column, Figure, Table
+from diagnose.reports.json import to_json
+from diagnose.reports.marker import DATA_ID, MARKER
+from diagnose.reports.numbers import confidence, count, sig3, time_unit
+from diagnose.reports.text import clean, sentence, shorten
+from diagnose.reports.words import BUCKET, OBJECTIVE, PROVENANCE, bucket_label, limit_name, words
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from markupsafe import Markup
+
+_HERE = Path(__file__).resolve().parent
+_STATIC_KERNELS = 25
+# Above this the embedded JSON is compressed, so that a trace with thousands of kernel rows stays under the page's 2 MB.
+_PLAIN_JSON_BYTES = 400_000
+
+SECTIONS = (
+    ("verdict", "Verdict"), ("time", "Time"), ("limits", "Limits"), ("hypotheses", "Hypotheses"),
+    ("roofline", "Roofline"), ("timeline", "Timeline"), ("kernels", "Kernels"), ("latency", "Latency"),
+    ("memory", "Memory, KV"), ("what-if", "What if"), ("ranks", "Ranks"), ("quality", "Data quality"),
+    ("provenance", "Provenance"),
+)  # fmt: skip
+
+# What each section says when the result has nothing for it: what to attach.
+ABSENT = {
+    "roofline": "No kernel has both FLOPs and bytes, so there is no roofline. Record shapes (torch profiler: "
+    "record_shapes=True), or name the model with --model for step arithmetic.",
+    "timeline": "No timeline: no trace was given.",
+    "kernels": "No kernels: no trace was given.",
+    "latency": "A trace alone holds no request latencies. Attach a benchmark result (--bench FILE: vllm bench serve, sglang "
+    "bench_serving, aiperf, genai-perf) or engine metrics (--metrics FILE) to see TTFT, inter-token latency and "
+    "throughput with their distributions.",
+    "memory": "Memory and KV cache are unknown. Attach the model's config (--model FILE or NAME) and the server's start-up "
+    "log (--log FILE) or its metrics (--metrics FILE) to see the budget, KV bytes per token and how full the pool ran.",
+    "what_if": "No what-if curve. It needs decode steps, the model's config (--model) and the KV budget (--log or --metrics).",
+    "ranks": "One device. Give the traces of all ranks in one call (diagnose rank0.json rank1.json …) to see them side by "
+    "side and to tell transfer from waiting.",
+}
+
+
+def warm_up() -> None:
+    """Import what the page needs. Call it from a thread while the trace is read: the imports take a third of a second."""
+    import altair
+    import polars  # noqa: F401
+
+    assert altair.__version__
+    _environment()
+    _bundle()
+
+
+def to_html(d: Diagnosis) -> str:
+    """The whole page. Every string of the result is escaped; the page loads nothing and runs only its two own scripts."""
+    return _environment().get_template("report.html.j2").render(_context(d))
+
+
+def json_script(value: Any) -> Markup:
+    """A value as JSON that is safe inside a script element: `<` never appears."""
+    from markupsafe import Markup
+
+    data = value if isinstance(value, bytes) else msgspec.json.encode(value)
+    return Markup(data.replace(b"<", b"\\u003c").decode())
+
+
+def embed_json(data: bytes) -> tuple[str | Markup, str]:
+    """(text, encoding) for the page's data element: plain while small, else gzip in base64."""
+    if len(data) <= _PLAIN_JSON_BYTES:
+        return json_script(data.rstrip(b"\n")), ""
+    return base64.b64encode(gzip.compress(data, 9, mtime=0)).decode(), "gzip+base64"
+
+
+def page_parts(title: str, tool_version: str) -> dict[str, Any]:
+    """What `layout.html.j2` needs of any page of this tool: scripts, style, policy, marker and words."""
+    from markupsafe import Markup
+
+    scripts = (_bundle(), _text("templates/page.js"))
+    hashes = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
+    return {
+        "title": title,
+        "tool_version": tool_version,
+        "marker": Markup(MARKER),
+        "csp": f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
+        "form-action 'none'",
+        "css": Markup(_text("templates/page.css")),
+        "bundle": Markup(scripts[0]),
+        "app": Markup(scripts[1]),
+        "hatches": [style for style in BUCKET.values() if style.hatched],
+        "provenances": PROVENANCE,
+        "data_id": DATA_ID,
+    }
+
+
+@functools.cache
+def _text(name: str) -> str:
+    return (_HERE / name).read_text(encoding="utf-8")
+
+
+@functools.cache
+def _bundle() -> str:
+    return _text("vendor/bundle.js")
+
+
+@functools.cache
+def _digest(script: str) -> str:
+    """The hash by which the policy admits a script; any script a name might smuggle in has none."""
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+@functools.cache
+def _environment() -> Environment:
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_HERE / "templates"), autoescape=True, undefined=jinja2.StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True, auto_reload=False,
+    )  # fmt: skip
+    filters: dict[str, Callable[..., Any]] = {
+        "clean": clean, "shorten": shorten, "sentence": sentence, "slug": slug, "json_script": json_script
+    }  # fmt: skip
+    environment.filters.update(filters)
+    return environment
+
+
+def slug(value: object) -> str:
+    """An identifier usable in a permalink."""
+    return re.sub(r"[^a-z0-9]+", "-", str(value).lower()).strip("-") or "x"
+
+
+def _context(d: Diagnosis) -> dict[str, Any]:
+    v = d.verdict
+    cards = [view.card(h) for h in d.hypotheses]
+    first = view.first_trial(d)
+    first_card = view.card(first) if first else None
+    files = ", ".join(clean(s.path) for s in d.source)
+    data, encoding = embed_json(to_json(d))
+    subject = limit_name(v.limit) if v.limit == "inconclusive" else f"limited by {limit_name(v.limit)}"
+    return {
+        **page_parts(f"{subject}: {shorten(files, 60)}", d.tool_version),
+        "schema": d.schema,
+        "sections": SECTIONS,
+        "absent": ABSENT,
+        "files": files,
+        "objective": OBJECTIVE.get(v.objective, words(v.objective)),
+        "headline": sentence(v.summary),
+        "limit": limit_name(v.limit),
+        "confidence": confidence(v.confidence),
+        "meter": 0.0 if v.confidence is None else 100 * v.confidence,
+        "calibrated": v.calibrated,
+        "runner_up": limit_name(v.runner_up) if v.runner_up else "",
+        "next_limit": limit_name(v.next) if v.next else "",
+        "by_phase": [s for s in map(sentence, v.by_phase) if s and s != sentence(v.summary)],
+        "ruled_out": [sentence(s) for s in v.ruled_out],
+        "could_not_tell": [sentence(s) for s in v.could_not_tell],
+        "first": first_card.trial if first_card else None,
+        "first_gain": ", ".join(x for x in (first_card.gain, first_card.scope) if x) if first_card else "",
+        "facts": view.facts(d),
+        "outside": view.outside_text(d),
+        "phases": view.phase_lines(d),
+        "phase_table": _phase_table(d),
+        "open_hypotheses": [c for c in cards if c.status in {"supported", "possible"}],
+        "closed_hypotheses": [c for c in cards if c.status not in {"supported", "possible"}],
+        **_figures(d),
+        **_kernels(d),
+        "throughput": _throughput(d),
+        "representative": view.key_values("Is the capture representative?", d.representative),
+        "kv": view.key_values("KV cache", d.kv),
+        "rank_message": sentence((d.rank_summary or {}).get("message")),
+        "rank_table": view.key_values("Ranks", {k: x for k, x in (d.rank_summary or {}).items() if k != "message"}),
+        "notes": view.notes(d),
+        "coverage": view.coverage_table(d),
+        "unmodelled": _unmodelled(d),
+        "source_table": view.source_table(d),
+        "device_rows": view.device_table(d),
+        "roof_rows": view.roof_table(d),
+        "model_table": view.key_values("Model", d.model),
+        "config_table": _config(d),
+        "download_name": f"{slug(clean(d.source[0].path).split('.')[0]) if d.source else 'run'}.diagnosis.json",
+        "data": data,
+        "data_encoding": encoding,
+    }
+
+
+def _figures(d: Diagnosis) -> dict[str, Figure | list[Figure] | None]:
+    return {
+        "attribution": attribution.attribution_figure(d),
+        "devices_figure": attribution.devices_figure(d),
+        "roofline": roofline.roofline_figure(d),
+        "timeline": timeline.timeline_figure(d),
+        "steps": timeline.steps_figure(d),
+        "counters": counters.counter_figures(d),
+        "latency": latency.latency_figure(d),
+        "distributions": latency.distribution_figures(d),
+        "splits": latency.split_figures(d),
+        "memory": memory.memory_figure(d),
+        "what_if": what_if.what_if_figures(d),
+    }
+
+
+def _kernels(d: Diagnosis) -> dict[str, Any]:
+    return {
+        "kernel_columns": kernels.COLUMNS,
+        "kernel_rows": kernels.kernel_lines(d.kernels, _STATIC_KERNELS),
+        "kernel_count": count(len(d.kernels)),
+        "kernel_words": {"buckets": {key: bucket_label(key) for key in BUCKET}},
+    }
+
+
+def _phase_table(d: Diagnosis) -> Table:
+    lines = view.phase_lines(d)
+    columns = [Column("phase", numeric=False), *view.phase_columns(d)]
+    return Table("Phases", columns, [[line.phase, *line.cells] for line in lines])
+
+
+def _throughput(d: Diagnosis) -> str:
+    value = (d.latency or {}).get("throughput_tok_s")
+    return f"{sig3(value)} tokens/s" if isinstance(value, int | float) else ""
+
+
+def _unmodelled(d: Diagnosis) -> Table | None:
+    """The longest kernels without a cost model, so that the gap can be closed."""
+    rows = d.coverage.unmodelled_top if d.coverage else []
+    if not rows:
+        return None
+    unit = time_unit([row.get("time_ns") for row in rows])
+    columns = [Column("name", numeric=False), Column("time", unit.name, "measured"), Column("calls")]
+    return Table(
+        "Longest kernels without a cost model",
+        columns,
+        [[shorten(row.get("name"), 90), unit.text(row.get("time_ns")), count(row.get("count"))] for row in rows],
+    )
+
+
+def _config(d: Diagnosis) -> Table | None:
+    if not d.engine_config:
+        return None
+    columns = [Column(label, numeric=False) for label in ("setting", "value", "origin")]
+    rows = [[clean(row.get("key")), shorten(row.get("value"), 200), clean(row.get("origin"))] for row in d.engine_config]
+    return Table("Engine configuration", columns, rows)

@@ -1,0 +1,116 @@
+"""How buckets, limits, phases and the other coded words of the contract are named, ordered and coloured for people."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class BucketStyle:
+    """One bucket: short label, explanation, fill (a CSS colour), ink readable on it, hatched or plain."""
+
+    key: str
+    label: str
+    meaning: str
+    color: str
+    ink: str
+    hatched: bool = False
+
+    @property
+    def fill(self) -> str:
+        """The SVG paint: the colour, or the page's hatch pattern of that bucket."""
+        return f"url(#hatch-{self.key})" if self.hatched else self.color
+
+
+# Okabe-Ito where it has a colour left; `inefficient` and `idle_device` are additions that stay apart from their
+# neighbours in lightness (so also in grey print and for the common colour-vision deficiencies). Kernels without a model,
+# waiting ranks and unobserved time are hatched: they are the three that one must not read as work at a roof.
+_STYLES = (
+    BucketStyle("compute", "compute-bound", "kernels near the compute roof", "#0072B2", "#ffffff"),
+    BucketStyle("hbm", "memory-bound", "kernels near the memory-bandwidth roof", "#E69F00", "#000000"),
+    BucketStyle("floor", "kernel floor", "kernels too small for the device: latency, not work", "#CC79A7", "#000000"),
+    BucketStyle("inefficient", "inefficient", "kernels with enough work, yet far from both roofs", "#5D3A9B", "#ffffff"),
+    BucketStyle("unmodelled", "no cost model", "kernels whose work is not known", "#8A8A8A", "#000000", True),
+    BucketStyle("communication", "communication", "only collectives or peer copies run", "#009E73", "#000000"),
+    BucketStyle("comm_wait", "waiting for a rank", "collectives waiting for a later rank", "#009E73", "#000000", True),
+    BucketStyle("copy", "host copies", "only host-device copies or memsets run", "#56B4E9", "#000000"),
+    BucketStyle("idle_launch", "idle: launching", "nothing runs; the host was still launching", "#D55E00", "#000000"),
+    BucketStyle("idle_sync", "idle: host blocked", "nothing runs; the host waited in a call", "#7F3B08", "#ffffff"),
+    BucketStyle(
+        "idle_scheduling", "idle: between steps", "nothing runs; host work between steps", "#F0E442", "#000000"
+    ),
+    BucketStyle(
+        "idle_device", "idle: device", "nothing runs; launched already, dispatch or dependency", "#F4B998", "#000000"
+    ),
+    BucketStyle("idle_other", "idle: cause unknown", "nothing runs; no host events to decide", "#D9D9D9", "#000000"),
+    BucketStyle(
+        "unobserved", "not observed", "the file cannot show whether the device worked", "#B8B8B8", "#000000", True
+    ),
+)
+BUCKET: dict[str, BucketStyle] = {style.key: style for style in _STYLES}
+
+# (name, what it means for the run) of each limit, to be read after "limited by".
+LIMIT: dict[str, tuple[str, str]] = {
+    "compute": ("compute", "the arithmetic units are near their sustained rate"),
+    "hbm": ("memory bandwidth (HBM)", "device memory is read near its sustained rate"),
+    "kv_capacity": ("KV-cache capacity", "the KV pool, not the device, caps the batch"),
+    "scheduling": ("scheduling", "host work or caps between steps hold the device back"),
+    "launch_overhead": ("launch overhead", "the device waits for the host to launch work"),
+    "host_sync": ("host synchronisation", "the host blocks on the device and the queue runs dry"),
+    "host_input": ("host input pipeline", "the device waits for input prepared on the host"),
+    "communication": ("communication", "collectives between devices take the time"),
+    "imbalance": ("imbalance between ranks", "one rank, stage or expert is late and the others wait"),
+    "copy": ("host-device copies", "the link between host and device takes the time"),
+    "kernel_inefficiency": ("inefficient kernels", "kernels with enough work run far below both roofs"),
+    "power": ("power or clocks", "the clock dropped below what the device can hold"),
+    "demand": ("demand", "nobody is waiting: there is no more work to do"),
+    "inconclusive": ("inconclusive", "the evidence does not separate the candidates"),
+}
+
+OBJECTIVE: dict[str, str] = {
+    "step_time": "step time",
+    "throughput": "throughput",
+    "ttft": "time to first token",
+    "itl": "inter-token latency",
+    "e2e": "end-to-end latency",
+}
+
+STATUS: dict[str, str] = {
+    "supported": "supported",
+    "possible": "possible",
+    "refuted": "ruled out",
+    "not_assessed": "not assessed",
+}
+
+# Mark, and word, of where a number comes from; the page, Markdown and legend use the same three.
+PROVENANCE: dict[str, tuple[str, str]] = {
+    "measured": ("●", "measured: a timestamp or counter"),
+    "derived": ("◐", "derived: a formula on measured shapes"),
+    "assumed": ("○", "assumed: a catalog value or default"),
+}
+
+SEVERITY_ORDER: dict[str, int] = {"error": 0, "warning": 1, "info": 2}
+
+DIRECTION: dict[str, str] = {"above": "above", "below": "below", "equal": "equal to"}
+
+
+def limit_name(limit: str | None) -> str:
+    """`hbm` -> `memory bandwidth (HBM)`; an unknown limit is shown as it is, None as `unknown`."""
+    if limit is None:
+        return "unknown"
+    return LIMIT[limit][0] if limit in LIMIT else limit.replace("_", " ")
+
+
+def bucket_label(bucket: str) -> str:
+    """The short label of a bucket."""
+    return BUCKET[bucket].label if bucket in BUCKET else bucket.replace("_", " ")
+
+
+def phase_name(phase: str | None) -> str:
+    """Phase names are words already; work that no engine step owns is called `whole window`."""
+    if phase is None:
+        return "run"
+    return "whole window" if phase == "other" else phase
+
+
+def words(code: str | None) -> str:
+    """A code such as `step_time` or `queued_unseen` with its underscores as spaces."""
+    return "" if code is None else code.replace("_", " ")
