@@ -1,1 +1,6 @@
-"""Ingest: one adapter a trace format; each writes the raw tables of `diagnose.ingest.raw` and nothing else."""
+"""Ingest: one adapter a trace format; each writes the raw tables of `diagnose.ingest.raw`, nothing else."""
+
+from diagnose.ingest.detect import detect
+from diagnose.ingest.load import load
+
+__all__ = ["detect", "load"]

@@ -1,6 +1,6 @@
 """What CUDA and HIP API names say: which calls wait for the device by their nature, which launch a graph.
 
-A SQL expression over a column `name`, shared by all adapters. `cudaFree` and `cudaMalloc` synchronise implicitly
+SQL conditions shared by all adapters. `cudaFree` and `cudaMalloc` synchronise implicitly
 and only at times: they are not called blocking. An asynchronous copy of pageable memory does block; only the device
 record tells, so `diagnose.model.link` adds it.
 """
@@ -10,8 +10,18 @@ _COPY = r"^(cuda|hip|cu)Memcpy\w*$"
 _NOT_BLOCKING = r"Async|Batch|DtoD"
 _GRAPH = r"^(cuda|hip|cu)GraphLaunch"
 
-BLOCKING_SQL = (
-    f"(regexp_matches(name, '{_SYNC}') OR (name = 'hipMemcpyWithStream') OR "
-    f"(regexp_matches(name, '{_COPY}') AND NOT regexp_matches(name, '{_NOT_BLOCKING}')))"
-)
-GRAPH_LAUNCH_SQL = f"regexp_matches(name, '{_GRAPH}')"
+
+def blocking_sql(column: str) -> str:
+    """A SQL condition: the API named in `column` waits for the device by its nature."""
+    return (
+        f"(regexp_matches({column}, '{_SYNC}') OR {column} = 'hipMemcpyWithStream' OR "
+        f"(regexp_matches({column}, '{_COPY}') AND NOT regexp_matches({column}, '{_NOT_BLOCKING}')))"
+    )
+
+
+def graph_launch_sql(column: str) -> str:
+    """A SQL condition: the API named in `column` replays a graph."""
+    return f"regexp_matches({column}, '{_GRAPH}')"
+
+
+BLOCKING_SQL = blocking_sql("name")

@@ -51,7 +51,7 @@ RAW: tuple[Table, ...] = (
         "source_id INTEGER - | trace", "process BIGINT - | process id", "thread BIGINT - | thread id",
         "start_ns BIGINT ns | start", "dur_ns BIGINT ns | duration", "name_id INTEGER - | API name without _vNNNN",
         "correlation BIGINT - | key to device activity", "external_id BIGINT - | Kineto external id, else NULL",
-        "blocking BOOLEAN - | waits for the device by its nature; `diagnose.ingest.api.BLOCKING_SQL` decides by name",
+        "blocking BOOLEAN - | waits for the device by its nature; `diagnose.ingest.api.blocking_sql` decides by name",
     ),
     make_table(
         "raw_op", "raw", "Framework operators.",

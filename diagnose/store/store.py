@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import duckdb
 
-from diagnose.store.schema import TABLES
+from diagnose.store.schema import BY_NAME, TABLES
 
 
 class Store:
@@ -20,6 +20,8 @@ class Store:
     def __init__(self, memory_limit: str = "256MB", threads: int = 2) -> None:
         """Open an empty store. `memory_limit` bounds DuckDB's buffers; larger tables spill to `folder`."""
         self.folder = Path(tempfile.mkdtemp(prefix="diagnose-"))
+        self.large = False  # set by ingest: tables of a large trace live in Parquet, not in memory
+        self._parts = 0
         self.con = duckdb.connect(":memory:")
         self.con.execute(f"SET memory_limit='{memory_limit}'")
         self.con.execute(f"SET threads={int(threads)}")
@@ -27,6 +29,24 @@ class Store:
         self.con.execute("SET preserve_insertion_order=false")
         self.con.execute("SET autoinstall_known_extensions=false")
         self.con.execute("SET autoload_known_extensions=false")
+
+    def save(self, name: str, select: str) -> None:
+        """Write a query's rows as table `name`: in memory, or for a large trace as a Parquet part behind a view."""
+        if not self.large:
+            self.con.execute(f'CREATE OR REPLACE TABLE "{name}" AS {select}')
+            return
+        self._parts += 1
+        part = (self.folder / f"{name}-{self._parts}.parquet").as_posix()
+        self.con.execute(f"COPY ({select}) TO '{part}' (FORMAT parquet, COMPRESSION snappy)")
+        self.con.execute(f"""CREATE OR REPLACE VIEW "{name}" AS SELECT * FROM read_parquet('{part}')""")
+
+    def insert(self, table: str, rows: list[dict[str, Any]]) -> None:
+        """Append a few rows, given by column name, to a table of the schema; make it when it is not there."""
+        self.con.execute(BY_NAME[table].ddl())
+        for row in rows:
+            names = ", ".join(f'"{key}"' for key in row)
+            marks = ", ".join("?" for _ in row)
+            self.con.execute(f'INSERT INTO "{table}" ({names}) VALUES ({marks})', list(row.values()))
 
     def ensure_tables(self) -> None:
         """Create, empty, every table of the schema that no stage has written, so that a query meets no missing name."""

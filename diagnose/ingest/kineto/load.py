@@ -1,0 +1,111 @@
+"""Load a Kineto trace into a store: raw tables, devices, source and what the reading met."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from diagnose.errors import InputError
+from diagnose.ingest.kineto.head import Head, read_head
+from diagnose.ingest.kineto.notes import write_notes
+from diagnose.ingest.kineto.parts import Parts
+from diagnose.ingest.kineto.split import CHUNK_BYTES, Splitter
+from diagnose.ingest.kineto.tables import make_events, make_sane, make_tables
+from diagnose.ingest.raw import ensure_raw
+from diagnose.ingest.source import ByteSource, Progress
+from diagnose.store.store import Store
+
+LARGE_BYTES = 256 << 20  # from here on tables live in Parquet, not in memory
+_EPOCH_NS = 10**18  # a clock beyond this (2001) is absolute
+
+
+def load_kineto(
+    path: Path,
+    store: Store,
+    *,
+    python: bool = False,
+    chunk_bytes: int = CHUNK_BYTES,
+    progress: Progress | None = None,
+) -> None:
+    """Read `path` once and write the tables of stage `ingest`.
+
+    `python` also stores the Python frames (table python_call). Raises InputError with one line when nothing in the
+    file can be diagnosed.
+    """
+    parts = Parts(store)
+    with ByteSource(path, progress) as source:
+        splitter = Splitter(source, chunk_bytes, keep_python=python)
+        parts.write(splitter)
+        source.finish()
+    stream = splitter.stream
+    stream.damage.repaired += parts.damage.repaired
+    stream.damage.quarantined += parts.damage.quarantined
+    stream.damage.offsets = (stream.damage.offsets + parts.damage.offsets)[:3]
+    store.large = source.produced > LARGE_BYTES
+    if not parts.written:
+        raise InputError(f"{path}: no event in it can be read ({stream.events} found); capture the trace again")
+    make_events(store, parts.pattern)
+    absurd, origin = make_sane(store)
+    make_tables(store, 0, origin, python)
+    ensure_raw(store)
+    _require_work(store, path)
+    head = read_head(stream.head, stream.tail)
+    _write_devices(store, head)
+    _write_source(store, path, source, head, origin)
+    write_notes(store, stream, source, head, absurd)
+    store.con.execute("DROP VIEW sane; DROP VIEW event; DROP TABLE IF EXISTS dictionary")
+    parts.remove()
+
+
+def _require_work(store: Store, path: Path) -> None:
+    counts = [store.count(t) for t in ("raw_kernel", "raw_gpu_copy", "raw_gpu_memset", "raw_op")]
+    if not any(counts):
+        raise InputError(
+            f"{path}: neither device events nor operators in it; profile with activities CPU and CUDA around the inference"
+        )
+    merged = store.scalar(
+        "SELECT max(n) FROM (SELECT count(DISTINCT pid) AS n FROM sane WHERE kind = 'kernel' AND device IS NOT NULL "
+        "GROUP BY device)"
+    )
+    if merged and merged > 1:
+        raise InputError(f"{path}: {merged} ranks merged into one file; give each rank's own trace instead")
+
+
+def _write_devices(store: Store, head: Head) -> None:
+    """Devices the head lists, and those only activity names (ROCm numbers them otherwise in its activity)."""
+    store.con.execute(
+        "CREATE OR REPLACE TABLE device (device_id INTEGER, source_id INTEGER, name VARCHAR, arch VARCHAR, "
+        "sm_count INTEGER, memory_bytes BIGINT, bandwidth_bytes_per_s DOUBLE, active BOOLEAN)"
+    )
+    used = {
+        row[0]
+        for row in store.rows(
+            "SELECT DISTINCT device_id FROM raw_kernel UNION SELECT DISTINCT device_id FROM raw_gpu_copy "
+            "UNION SELECT DISTINCT device_id FROM raw_gpu_memset"
+        )
+        if row[0] is not None
+    }
+    listed = {d.id: d for d in head.devices}
+    kinds = {(d.name, d.arch, d.sm_count, d.memory_bytes) for d in head.devices}
+    for number in sorted(used | set(listed)):
+        entry = listed.get(number) or (head.devices[0] if len(kinds) == 1 else None)
+        facts = (entry.name, entry.arch, entry.sm_count, entry.memory_bytes) if entry else ("", None, None, None)
+        store.con.execute("INSERT INTO device VALUES (?, 0, ?, ?, ?, ?, NULL, ?)", [number, *facts, number in used])
+    if not used:
+        store.con.execute("INSERT INTO device VALUES (-1, 0, 'cpu', NULL, NULL, NULL, NULL, true)")
+
+
+def _write_source(store: Store, path: Path, source: ByteSource, head: Head, origin: int) -> None:
+    origin_ns = head.base_ns + origin
+    captured = None
+    if origin_ns > _EPOCH_NS:
+        captured = datetime.fromtimestamp(origin_ns // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    engine = store.scalar(
+        "SELECT CASE WHEN count(*) FILTER (text LIKE 'vllm::%') > 0 THEN 'pytorch, vllm' "
+        "WHEN count(*) FILTER (text LIKE 'sgl_kernel::%' OR text LIKE 'sglang::%') > 0 THEN 'pytorch, sglang' "
+        "ELSE 'pytorch' END FROM name"
+    )
+    row = {
+        "source_id": 0, "path": path.name, "format": "kineto", "sha256": source.sha256, "profiler": "kineto",
+        "profiler_version": head.versions, "framework": engine, "captured_at": captured, "rank": head.rank,
+        "world_size": head.world_size, "origin_ns": origin_ns, "bytes": source.produced,
+    }  # fmt: skip
+    store.insert("source", [row])

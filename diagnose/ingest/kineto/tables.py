@@ -1,0 +1,152 @@
+"""From the Parquet parts of a Kineto trace to the raw tables that every adapter writes."""
+
+from importlib.resources import files
+
+from diagnose.ingest.api import blocking_sql
+from diagnose.store.store import Store
+
+KINDS: dict[str, tuple[str, ...]] = {
+    "op": ("cpu_op", "operator"),
+    "call": (
+        "cuda_runtime", "cuda_driver", "runtime", "driver", "hip_runtime", "xpu_runtime", "xpu_driver",
+        "mtia_runtime", "privateuse1_runtime", "privateuse1_driver",
+    ),
+    "kernel": ("kernel", "concurrent_kernel", "mtia_ccp_events"),
+    "copy": ("gpu_memcpy", "memcpy"),
+    "memset": ("gpu_memset", "memset"),
+    "annotation": ("user_annotation",),
+    "gpu_annotation": ("gpu_user_annotation",),
+    "sync": ("cuda_sync",),
+    "overhead": ("overhead",),
+    "memory": ("cpu_instant_event",),
+    "python": ("python_function",),
+    "ignored": ("trace", "external id", "external_id", "", "none"),
+}  # fmt: skip
+
+DAY_NS = 86_400 * 10**9
+WEEK_NS = 7 * DAY_NS
+_SPARE_NS = 10 * 10**9  # a kernel may outlast what the host recorded, not by this much
+
+_ID = "coalesce(try_cast({0} AS BIGINT), try_cast(regexp_extract({0}, '(\\d+)', 1) AS BIGINT))"
+_THREAD = f"{_ID.format('pid')} AS process, {_ID.format('tid')} AS thread"
+_TIMES = "ts - getvariable('origin') AS start_ns, dur AS dur_ns"
+_SOURCE = "CAST(getvariable('source') AS INTEGER) AS source_id"
+_DEVICE = f"CAST(coalesce(device, {_ID.format('pid')}) AS INTEGER)"
+_STREAM = f"coalesce(stream, {_ID.format('tid')})"
+_ACTIVITY = (
+    f"{_SOURCE}, CAST(NULL AS BIGINT) AS process, {_DEVICE} AS device_id, {_STREAM} AS stream, {_TIMES}, "
+    "correlation, external_id, graph_id, graph_node_id, name_id"
+)
+
+
+def kind_sql() -> str:
+    """A CASE over `cat` (already lower case): what an event is; NULL for a category not known."""
+    cases = " ".join(
+        f"WHEN cat IN ({', '.join(repr(c) for c in cats)}) THEN '{kind}'" for kind, cats in KINDS.items()
+    )
+    return f"CASE {cases} END"
+
+
+def make_events(store: Store, pattern: str) -> None:
+    """View `event`: every event kept from the parts, with its kind."""
+    store.con.execute(
+        f"CREATE OR REPLACE VIEW event AS SELECT *, {kind_sql()} AS kind FROM read_parquet('{pattern}')"
+    )
+
+
+def make_sane(store: Store) -> tuple[int, int]:
+    """View `sane`: events with a possible time. Returns (events of use that were dropped, origin in ns).
+
+    Dropped are a missing or negative duration, a start more than a week from the median start, and a duration longer
+    than the recorded host activity and 10 s (device) or than a day (host): ROCm writes overflown durations and zero
+    start times. The origin is the first start of what is left.
+    """
+    useful = "kind IN ('op', 'call', 'kernel', 'copy', 'memset', 'annotation', 'gpu_annotation')"
+    low, high = store.rows(f"SELECT min(ts), max(ts) FROM event WHERE {useful}")[0]
+    near = "ts IS NOT NULL"
+    if low is not None and high - low > WEEK_NS:
+        middle = store.scalar(f"SELECT quantile_disc(ts, 0.5) FROM event WHERE {useful}")
+        near = f"ts BETWEEN {middle - WEEK_NS} AND {middle + WEEK_NS}"
+    host = "kind IN ('op', 'call', 'annotation')"
+    first, last = store.rows(
+        f"SELECT min(ts), max(ts + dur) FROM event WHERE {host} AND {near} AND dur BETWEEN 0 AND {DAY_NS}"
+    )[0]
+    longest = DAY_NS // 24 if first is None else last - first + _SPARE_NS
+    fits = f"dur BETWEEN 0 AND CASE WHEN {host} OR kind = 'python' THEN {DAY_NS} ELSE {longest} END"
+    sane = f"{near} AND (kind IN ('memory', 'ignored') OR ({fits}))"
+    store.con.execute(f"CREATE OR REPLACE VIEW sane AS SELECT * FROM event WHERE {sane}")
+    total, kept, origin = store.rows(
+        f"SELECT count(*), count(*) FILTER ({sane}), min(ts) FILTER ({sane}) FROM event WHERE {useful}"
+    )[0]
+    return total - kept, origin or 0
+
+
+def make_tables(store: Store, source_id: int, origin: int, keep_python: bool) -> None:
+    """Write the raw tables and the public tables of stage `ingest` that hold events."""
+    con = store.con
+    con.execute(f"SET VARIABLE source = {source_id}")
+    con.execute(f"SET VARIABLE origin = {origin}")
+    con.execute(files("diagnose.ingest.kineto").joinpath("tables.sql").read_text())
+    con.execute(
+        "CREATE OR REPLACE TEMP TABLE dictionary AS "
+        f"SELECT name_id, text AS name, {blocking_sql('n.text')} AS blocking FROM name n"
+    )
+    named = "sane JOIN dictionary d ON d.name = coalesce(sane.name, '')"
+    store.save(
+        "raw_op",
+        f"""SELECT {_SOURCE}, {_THREAD}, {_TIMES}, name_id, external_id, signature_id
+            FROM {named} LEFT JOIN signature s ON s.hash = sane.signature WHERE kind = 'op'""",
+    )
+    store.save(
+        "raw_host_call",
+        f"""SELECT {_SOURCE}, {_THREAD}, {_TIMES}, name_id, correlation, external_id, blocking
+            FROM {named} WHERE kind = 'call'""",
+    )
+    store.save(
+        "raw_kernel",
+        f"""SELECT {_ACTIVITY}, grid, block, registers, shared_mem, signature_id
+            FROM {named} LEFT JOIN signature s ON s.hash = sane.signature WHERE kind = 'kernel'""",
+    )
+    con.execute("ALTER TABLE signature DROP COLUMN hash")
+    store.save("raw_gpu_copy", _copies(named))
+    store.save("raw_gpu_memset", f"SELECT {_ACTIVITY}, bytes FROM {named} WHERE kind = 'memset'")
+    store.save(
+        "annotation",
+        f"""SELECT row_number() OVER (ORDER BY ts, dur DESC, kind, tid, name) - 1 AS annotation_id, {_SOURCE},
+               CASE kind WHEN 'annotation' THEN 'user_annotation' ELSE 'gpu_user_annotation' END AS origin,
+               {_ID.format("pid")} AS process, {_ID.format("tid")} AS thread_or_stream, {_TIMES},
+               coalesce(name, '') AS text
+            FROM sane WHERE kind IN ('annotation', 'gpu_annotation')""",
+    )
+    store.save(
+        "sync",
+        f"""SELECT {_SOURCE}, {_DEVICE} AS device_id, {_STREAM} AS stream, {_TIMES},
+               coalesce(sync_kind, name) AS kind, wait_on_stream, correlation FROM sane WHERE kind = 'sync'""",
+    )
+    store.save("profiler_overhead", f"SELECT {_SOURCE}, {_TIMES}, name AS kind FROM sane WHERE kind = 'overhead'")
+    store.save(
+        "memory_event",
+        f"""SELECT {_SOURCE}, ts - getvariable('origin') AS ts_ns, alloc_bytes AS bytes, total_allocated,
+               total_reserved, memory_device_type AS device_type, memory_device_id AS device_id
+            FROM sane WHERE kind = 'memory' AND name = '[memory]'""",
+    )
+    if keep_python:
+        store.save("python_call", f"SELECT {_SOURCE}, {_THREAD}, {_TIMES}, name_id FROM {named} WHERE kind = 'python'")
+
+
+def _copies(named: str) -> str:
+    """Kineto says kind and sides in the name: `Memcpy HtoD (Pageable -> Device)`; HIP's `Host` may be either."""
+    side = "nullif(nullif(lower(regexp_extract(sane.name, '\\((\\w+) -> (\\w+)\\)', {0})), ''), 'unknown')"
+    return f"""
+        WITH copies AS (
+            SELECT {_ACTIVITY}, bytes, {side.format(1)} AS a, {side.format(2)} AS b,
+                regexp_extract(sane.name, '(HtoD|DtoH|DtoD|PtoP)', 1) AS kind_found,
+                regexp_extract(sane.name, '(Host|Device)To(Host|Device)', ['f', 't']) AS old
+            FROM {named} WHERE kind = 'copy')
+        SELECT * EXCLUDE (a, b, kind_found, old),
+            CASE WHEN kind_found <> '' THEN kind_found
+                 WHEN old.f <> '' THEN left(old.f, 1) || 'to' || left(old.t, 1) ELSE 'other' END AS kind,
+            nullif(a, 'host') AS src, nullif(b, 'host') AS dst,
+            CASE WHEN 'pageable' IN (a, b) THEN true WHEN 'host' IN (a, b) OR a IS NULL THEN NULL ELSE false END
+                AS pageable
+        FROM copies"""

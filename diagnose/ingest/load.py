@@ -1,0 +1,37 @@
+"""Load a trace of any supported format into a store."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from diagnose.errors import InputError
+from diagnose.ingest.detect import detect
+from diagnose.ingest.kineto.load import load_kineto
+from diagnose.ingest.kineto.split import CHUNK_BYTES
+from diagnose.store.store import Store
+
+LOW_MEMORY_CHUNK = 2 << 20
+
+
+def load(
+    path: Path,
+    store: Store,
+    *,
+    python: bool = False,
+    low_memory: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> None:
+    """Fill the raw tables (`diagnose.ingest.raw`) and the public tables of stage `ingest` from one trace.
+
+    One trace a store. `python` keeps Python frames (table python_call), `low_memory` reads in smaller chunks,
+    `progress` is called with (bytes of the file read, bytes of the file). Raises InputError with one line.
+    """
+    kind = detect(path)
+    if kind == "kineto":
+        chunk = LOW_MEMORY_CHUNK if low_memory else CHUNK_BYTES
+        load_kineto(path, store, python=python, chunk_bytes=chunk, progress=progress)
+    elif kind.startswith("nsys-"):
+        from diagnose.ingest.nsys import load_nsys
+
+        load_nsys(path, store, progress=progress)
+    else:
+        raise InputError(f"{path}: a diagnosis, not a trace; give the trace, or compare two diagnoses with `diagnose compare`")
