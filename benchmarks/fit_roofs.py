@@ -18,7 +18,7 @@ import numpy as np
 
 from diagnose.devices.catalog import by_key
 from diagnose.devices.curves import curves
-from diagnose.devices.roofs import Roofs
+from diagnose.devices.roofs import ACTIVATION_WIDTH, CACHE_SPEEDUP, CACHED_SHARE, Roofs
 from diagnose.devices.tiles import tile_time_ns
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -184,7 +184,7 @@ def tile_model(rows: Rows, key: str, dtype: str, quantised: bool, tile_ns: float
 def gemm_curve(key: str, dtype: str, rows: Rows, memory: dict[str, object], typical: bool = True) -> dict[str, object]:
     quantised, tile_ns = MODEL[key]
     base = tile_model(rows, key, dtype, quantised, tile_ns)
-    mem = memory_time(memory, rows["bytes"])
+    mem = gemm_memory_time(memory, rows, by_key(key).cache_bytes or 0)
     compute_side = rows.fit & (base > 0.7 * mem)
     ratio = rows["ns"] / base
     level = binned(rows["flops"][compute_side], ratio[compute_side], 1.0, lower, least=40)
@@ -196,7 +196,7 @@ def gemm_curve(key: str, dtype: str, rows: Rows, memory: dict[str, object], typi
     sides = {}
     for name, mask in (("typical_memory", ~side), ("typical_compute", side)):
         use = rows.fit & mask
-        sides[name] = binned(roof[use], (rows["ns"] / roof)[use], 0.5, lambda v: float(np.median(v)), 20)
+        sides[name] = binned(roof[use], (rows["ns"] / roof)[use], 0.25, lambda v: float(np.median(v)), 20)
     return {
         "device": key, "dtype": DTYPES[dtype], "peak": by_key(key).peak_compute[DTYPES[dtype]],
         "quantised": quantised, "start_ns": GEMM_START_NS, "tile_ns": tile_ns, "level": level,
@@ -212,6 +212,15 @@ def memory_time(memory: dict[str, object], size: Array) -> Array:
     last = points[-1]
     beyond = floor + (last[1] - floor) * size / last[0]
     return np.where(size > last[0], beyond, inside)
+
+
+def gemm_memory_time(memory: dict[str, object], rows: Rows, cache: float) -> Array:
+    """As Roofs.gemm_memory_ns."""
+    m, n, k, size = rows["m"], rows["n"], rows["k"], rows["bytes"]
+    cold = memory_time(memory, size)
+    cached = np.minimum(np.minimum(size, ACTIVATION_WIDTH * (m * k + m * n)), CACHED_SHARE * cache)
+    at_cache_rate = float(memory["floor_ns"]) + size / (CACHE_SPEEDUP * float(memory["bandwidth"])) * 1e9  # type: ignore[arg-type]
+    return np.minimum(cold, np.maximum(memory_time(memory, np.maximum(size - cached, 1)), at_cache_rate))
 
 
 def attention_curve(key: str, rows: Rows) -> dict[str, object]:

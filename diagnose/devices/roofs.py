@@ -16,6 +16,15 @@ from diagnose.devices.spec import DeviceSpec
 from diagnose.devices.tiles import tile_time_ns
 
 DEFAULT_FLOOR_NS = 900.0
+# Activations of a product were usually just written, and its output is read next: up to half the last cache of them
+# may never cost memory time (the measured tall, thin products run above the datasheet bandwidth), but the cache
+# itself is at most this many times faster than memory. Weights are read cold.
+CACHED_SHARE = 0.5
+CACHE_SPEEDUP = 2.0
+ACTIVATION_WIDTH = 2
+# No last-level cache of the catalogued devices delivers more than this many times the memory rate (MI300X: 17.2 TB/s of
+# Infinity Cache over 5.3); a kernel faster than that has a wrong cost.
+CACHE_EXPLAINS = 3.3
 _RANK = {"measured": 0, "derived": 1, "assumed": 2}
 
 
@@ -97,6 +106,18 @@ class Roofs:
             return _override_ns(override, nbytes, floor)
         return None if self.memory is None else floor + self.memory.variable_ns(nbytes)
 
+    def gemm_memory_ns(self, nbytes: float, m: int, n: int, k: int, batch: int = 1) -> float | None:
+        """Least memory time of a product m x k by k x n: weights from memory, activations from cache as far as they fit."""
+        cold = self.memory_ns(nbytes, gemm=True)
+        cache, peak = self.spec.cache_bytes, self.spec.peak_bandwidth
+        if cold is None or not cache or not peak:
+            return cold
+        activations = min(float(nbytes), ACTIVATION_WIDTH * batch * float(m * k + m * n))
+        cached = min(activations, CACHED_SHARE * cache)
+        warm = self.memory_ns(nbytes - cached, gemm=True)
+        at_cache_rate = self.gemm_floor_ns + nbytes / (CACHE_SPEEDUP * peak) * 1e9
+        return cold if warm is None else min(cold, max(warm, at_cache_rate))
+
     def bandwidth(self, nbytes: float) -> float | None:
         """Sustained memory rate (B/s) while `nbytes` move, the floor not counted."""
         if override := self.overrides.get(("hbm", "")):
@@ -116,6 +137,14 @@ class Roofs:
     def l2_resident(self, nbytes: float) -> bool:
         """Whether a working set of `nbytes` fits the last cache, so that it may never reach memory."""
         return self.spec.cache_bytes is not None and nbytes <= self.spec.cache_bytes
+
+    def cache_explains(self, nbytes: float, ns: float) -> bool:
+        """Whether a time below the memory roof can be the cache's doing: as much of `nbytes` as fits never left it."""
+        cache, peak, roof = self.spec.cache_bytes, self.spec.peak_bandwidth, self.memory_ns(nbytes)
+        if not cache or not peak or roof is None:
+            return False
+        rest = self.memory_ns(max(0.0, nbytes - cache)) or 0.0
+        return ns >= max(rest, nbytes / (CACHE_EXPLAINS * peak) * 1e9)
 
     # compute
 
@@ -219,7 +248,9 @@ class Roofs:
         `m`, `n`, `k` (and `batch`) are a matrix product's shape; `attention_length` marks fused prefill attention.
         """
         gemm = bool(m and n and k)
-        memory = self.memory_ns(nbytes, gemm=gemm) if nbytes is not None else None
+        memory = None
+        if nbytes is not None:
+            memory = self.gemm_memory_ns(nbytes, m, n, k, batch) if m and n and k else self.memory_ns(nbytes)
         compute = None
         if flops and dtype:
             if attention_length is not None:
@@ -283,7 +314,7 @@ class Roofs:
             nbytes = width * (m * k + k * n) + max(2, width) * m * n
         flops = 2.0 * m * n * k
         compute = self.compute_ns(flops, dtype, m=m, n=n, k=k) or 0.0
-        memory = self.memory_ns(nbytes, gemm=True) or 0.0
+        memory = self.gemm_memory_ns(nbytes, m, n, k) or 0.0
         curve = roof.curve.typical_compute if compute > memory else roof.curve.typical_memory
         ideal = max(compute, memory)
         return ideal * read(curve, ideal)
