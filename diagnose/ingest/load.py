@@ -32,6 +32,6 @@ def load(
     elif kind.startswith("nsys-"):
         from diagnose.ingest.nsys import load_nsys
 
-        load_nsys(path, store, progress=progress)
+        load_nsys(path, store, progress=(lambda _, share: progress(int(1000 * share), 1000)) if progress else None)
     else:
         raise InputError(f"{path}: a diagnosis, not a trace; give the trace, or compare two diagnoses with `diagnose compare`")

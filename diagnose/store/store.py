@@ -40,6 +40,14 @@ class Store:
         self.con.execute(f"COPY ({select}) TO '{part}' (FORMAT parquet, COMPRESSION snappy)")
         self.con.execute(f"""CREATE OR REPLACE VIEW "{name}" AS SELECT * FROM read_parquet('{part}')""")
 
+    def drop(self, name: str) -> None:
+        """Drop a table or view that `save` wrote, with its Parquet part."""
+        kind = self.scalar("SELECT table_type FROM information_schema.tables WHERE table_name = ?", name)
+        if kind:
+            self.con.execute(f'DROP {"VIEW" if kind == "VIEW" else "TABLE"} "{name}"')
+        for part in self.folder.glob(f"{name}-*.parquet"):
+            part.unlink()
+
     def insert(self, table: str, rows: list[dict[str, Any]]) -> None:
         """Append a few rows, given by column name, to a table of the schema; make it when it is not there."""
         self.con.execute(BY_NAME[table].ddl())
