@@ -24,7 +24,7 @@ def read(points: Points, size: float) -> float:
     i = bisect_right(points, size, key=lambda point: point[0])
     (x0, y0), (x1, y1) = points[i - 1], points[i]
     share = math.log(size / x0) / math.log(x1 / x0)
-    return y0 * (y1 / y0) ** share
+    return float(y0 * (y1 / y0) ** share)
 
 
 @dataclass(frozen=True)

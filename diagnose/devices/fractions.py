@@ -32,7 +32,14 @@ def sustained_fraction(spec: DeviceSpec, resource: str, dtype: str = "") -> Frac
     device's matrix fraction, so for them a dtype entry of the vendor wins over the device's general one.
     """
     table = _table()
-    order = [(spec.key, dtype), (spec.key, ""), (spec.vendor, dtype), (spec.vendor, ""), ("*", dtype), ("*", "")]
+    order = [
+        (spec.key, dtype),
+        (spec.key, ""),
+        (spec.vendor, dtype),
+        (spec.vendor, ""),
+        ("*", dtype),
+        ("*", ""),
+    ]
     if dtype in {"fp32", "fp64"}:
         order = [(spec.key, dtype), (spec.vendor, dtype), ("*", dtype)]
     elif dtype == "fp4":

@@ -53,7 +53,9 @@ def _bus(ranks: int) -> float:
     return BUS_BANDWIDTH[2] if ranks <= 2 else BUS_BANDWIDTH[4] if ranks <= 4 else BUS_BANDWIDTH[8]
 
 
-def collective_time_ns(kind: str, nbytes: float, ranks: int, peer: float | None, *, typical: bool) -> float | None:
+def collective_time_ns(
+    kind: str, nbytes: float, ranks: int, peer: float | None, *, typical: bool
+) -> float | None:
     """Least (or, with `typical`, usual NCCL) time on one node; None for an unknown kind, link or more than 8 ranks."""
     share = wire_share(kind, ranks)
     if share is None or peer is None or ranks > 8:

@@ -7,6 +7,7 @@ docs/roofs.md says what was fitted, from what, and how well it holds.
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from diagnose.devices import links, scaled
 from diagnose.devices.curves import read
@@ -25,6 +26,7 @@ ACTIVATION_WIDTH = 2
 # No last-level cache of the catalogued devices delivers more than this many times the memory rate (MI300X: 17.2 TB/s of
 # Infinity Cache over 5.3); a kernel faster than that has a wrong cost.
 CACHE_EXPLAINS = 3.3
+RIDGE_POWER = 4
 _RANK = {"measured": 0, "derived": 1, "assumed": 2}
 
 
@@ -63,8 +65,14 @@ class Roofs:
 
     @classmethod
     def of(cls, file: DeviceFile) -> "Roofs":
-        """Roofs of what `resolve` returned."""
+        """Roofs of a device file."""
         return cls(file.spec, file.roofs)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One dictionary a roof with the fields of `contract.RoofRow`; empty when nothing is known."""
+        from diagnose.devices.table import roof_rows
+
+        return roof_rows(self)
 
     # floors
 
@@ -195,9 +203,8 @@ class Roofs:
         if roof is None:
             return None
         if m and n and k and self.spec.sm_count:
-            time = roof.curve.start_ns + self._tiles(m, n, k, batch, dtype)
-            return max(self.kernel_floor_ns, time * roof.level(flops))
-        return max(self.kernel_floor_ns, flops / roof.rate(flops) * 1e9)
+            return max(self.kernel_floor_ns, roof.shaped_ns(flops, self._tiles(m, n, k, batch, dtype)))
+        return self.kernel_floor_ns + roof.variable_ns(flops)
 
     def attention_ns(
         self, flops: float, dtype: str, length: float, head_dim: int | None = None, *, causal: bool = True
@@ -304,7 +311,9 @@ class Roofs:
 
     # typical: medians, never a roof
 
-    def typical_gemm_ns(self, m: int, n: int, k: int, dtype: str, nbytes: float | None = None) -> float | None:
+    def typical_gemm_ns(
+        self, m: int, n: int, k: int, dtype: str, nbytes: float | None = None
+    ) -> float | None:
         """Median time of a stock GEMM of that shape; `nbytes` where it is not that of dense 2-byte outputs."""
         roof = self._roof(dtype)
         if roof is None:
@@ -314,10 +323,11 @@ class Roofs:
             nbytes = width * (m * k + k * n) + max(2, width) * m * n
         flops = 2.0 * m * n * k
         compute = self.compute_ns(flops, dtype, m=m, n=n, k=k) or 0.0
-        memory = self.gemm_memory_ns(nbytes, m, n, k) or 0.0
+        memory = self.memory_ns(nbytes, gemm=True) or 0.0
         curve = roof.curve.typical_compute if compute > memory else roof.curve.typical_memory
-        ideal = max(compute, memory)
-        return ideal * read(curve, ideal)
+        # near the ridge both resources slow a kernel down: a smooth maximum predicts the median better than a sharp one
+        both = (compute**RIDGE_POWER + memory**RIDGE_POWER) ** (1 / RIDGE_POWER)
+        return float(both * read(curve, both))
 
     def typical_memory_ns(self, nbytes: float) -> float | None:
         """Median time of a stock weight-streaming kernel (GEMM of at most 17 rows) of that size."""

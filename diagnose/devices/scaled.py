@@ -51,7 +51,10 @@ class MemoryRoof:
 
     def variable_ns(self, nbytes: float) -> float:
         """Time beyond the floor on the envelope."""
-        return max(0.0, memory_curve_ns(self.curve, nbytes * self.size_scale) - self.curve.floor_ns) * self.time_scale
+        return (
+            max(0.0, memory_curve_ns(self.curve, nbytes * self.size_scale) - self.curve.floor_ns)
+            * self.time_scale
+        )
 
     def typical_variable_ns(self, nbytes: float) -> float:
         """Time beyond the floor on the median curve."""
@@ -80,14 +83,19 @@ def memory_roof(spec: DeviceSpec) -> MemoryRoof | None:
     table = curves().memory
     if spec.key in table and _own(spec):
         curve = table[spec.key]
-        scale = curve.bandwidth / spec.peak_bandwidth  # differs from 1 only where a trace or file reports the peak
+        scale = (
+            curve.bandwidth / spec.peak_bandwidth
+        )  # differs from 1 only where a trace or file reports the peak
         origin = f"fitted: {curve.origin}"
         return MemoryRoof(curve, scale, 1.0, "derived" if scale == 1.0 else "assumed", origin)
     curve = table[reference_key(spec)]
     parent = table.get(spec.key)
     own = MemoryRoof(curve, 1.0, 1.0, "", "").plateau / curve.bandwidth
     if parent is not None:
-        fraction, source = MemoryRoof(parent, 1.0, 1.0, "", "").plateau / parent.bandwidth, "as the whole device"
+        fraction, source = (
+            MemoryRoof(parent, 1.0, 1.0, "", "").plateau / parent.bandwidth,
+            "as the whole device",
+        )
     else:
         found = sustained_fraction(spec, "hbm")
         fraction, source = found.value, found.source
@@ -113,18 +121,21 @@ class ComputeRoof:
     def _size(self, flops: float) -> float:
         return flops * self.curve.peak / self.peak
 
-    def level(self, flops: float) -> float:
-        """Factor on the tile model's time."""
-        return read(self.curve.level, self._size(flops)) * self.time_scale
+    def shaped_ns(self, flops: float, tiles_ns: float) -> float:
+        """Time of a product whose tiles take `tiles_ns` at peak; the start is a latency and does not scale."""
+        return read(self.curve.level, self._size(flops)) * (self.curve.start_ns + tiles_ns * self.time_scale)
 
-    def rate(self, flops: float) -> float:
-        """FLOP/s of the best shape of that size."""
-        return read(self.curve.rate, self._size(flops)) * self.peak / self.curve.peak / self.time_scale
+    def variable_ns(self, flops: float) -> float:
+        """Time beyond the smallest GEMM's of the best shape of that size."""
+        size = self._size(flops)
+        first = self.curve.rate[0]
+        smallest = first[0] / first[1] * 1e9
+        return max(0.0, size / read(self.curve.rate, size) * 1e9 - smallest) * self.time_scale
 
     @property
     def plateau(self) -> float:
         """FLOP/s of the best large GEMM."""
-        return self.rate(PLATEAU_FLOPS)
+        return PLATEAU_FLOPS / self.variable_ns(PLATEAU_FLOPS) * 1e9
 
 
 def compute_roof(spec: DeviceSpec, dtype: str) -> ComputeRoof | None:
@@ -136,19 +147,28 @@ def compute_roof(spec: DeviceSpec, dtype: str) -> ComputeRoof | None:
     fitted = table.get((spec.key, "bf16" if dtype == "fp16" else dtype))
     if fitted is not None and _own(spec):
         scale = 1.0 if peak == fitted.peak else fitted.peak / peak
-        return ComputeRoof(fitted, peak, 1.0, "derived" if scale == 1.0 else "assumed", f"fitted: {fitted.origin}")
+        return ComputeRoof(
+            fitted, peak, 1.0, "derived" if scale == 1.0 else "assumed", f"fitted: {fitted.origin}"
+        )
     # Other dtypes and devices take bf16's shape: the fp8 tables are of one library whose small shapes are slow.
     curve = table[spec.key if (spec.key, "bf16") in table else reference_key(spec), "bf16"]
     own = ComputeRoof(curve, curve.peak, 1.0, "", "").plateau / curve.peak
     if fitted is not None:
-        fraction, source = ComputeRoof(fitted, fitted.peak, 1.0, "", "").plateau / fitted.peak, "as the whole device"
+        fraction, source = (
+            ComputeRoof(fitted, fitted.peak, 1.0, "", "").plateau / fitted.peak,
+            "as the whole device",
+        )
     else:
         found = sustained_fraction(spec, "compute", dtype)
         fraction, source = found.value, found.source
         if (spec.key, "bf16") in table and dtype not in {"fp32", "fp64", "fp4"}:
             fraction, source = own, "as bf16"
     return ComputeRoof(
-        curve, peak, own / fraction, "assumed", f"{fraction:.2f} of peak ({source}), by size as {curve.device} bf16"
+        curve,
+        peak,
+        own / fraction,
+        "assumed",
+        f"{fraction:.2f} of peak ({source}), by size as {curve.device} bf16",
     )
 
 
