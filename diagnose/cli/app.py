@@ -1,0 +1,106 @@
+"""`diagnose`: the group, its default verb, and the one place where errors become exit codes.
+
+Exit 0: done. 1: a check asked for with --fail-on failed. 2: bad usage or bad input, one line on stderr.
+"""
+
+import difflib
+import os
+import sys
+from pathlib import Path
+
+import click
+import typer
+import typer.main
+
+from diagnose import __version__
+from diagnose.errors import InputError, UsageError
+
+DEFAULT_VERB = "trace"
+
+app = typer.Typer(
+    name="diagnose",
+    no_args_is_help=True,
+    add_completion=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="Read a profiler trace of LLM inference and say what limits it, how sure that is, and what would prove it.",
+)
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    context: typer.Context,
+    version: bool = typer.Option(False, "--version", help="Print the version and exit."),
+) -> None:
+    if version:
+        typer.echo(f"diagnose {__version__}")
+        raise typer.Exit(0)
+
+
+def _register() -> None:
+    """Import the verbs, which attach themselves to `app`. Their own imports are lazy: `--help` is fast."""
+    from diagnose.cli import listing, query, trace  # noqa: F401
+
+
+def command() -> click.Group:
+    """The assembled click group."""
+    _register()
+    group = typer.main.get_command(app)
+    assert isinstance(group, click.Group)
+    return group
+
+
+def route(arguments: list[str], verbs: list[str]) -> list[str]:
+    """Put the default verb in front unless the first word is a verb or an option of the group.
+
+    UsageError for a first word that is neither a verb nor an existing path, when it looks like a misspelt verb.
+    """
+    if not arguments or arguments[0] in verbs or arguments[0] in ("--version", "--install-completion", "--show-completion"):
+        return arguments
+    if arguments[0] in ("--help", "-h"):
+        return [DEFAULT_VERB, "--help"]
+    first = arguments[0]
+    if not first.startswith("-") and not Path(first).exists() and os.sep not in first and "." not in first:
+        near = difflib.get_close_matches(first, verbs, n=1, cutoff=0.6)
+        if near:
+            raise UsageError(f"no file and no command called {first!r}; did you mean `diagnose {near[0]}`?")
+        raise UsageError(f"no file and no command called {first!r}; give a trace, or see `diagnose --help`")
+    return [DEFAULT_VERB, *arguments]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line and return the exit code."""
+    given = sys.argv[1:] if arguments is None else arguments
+    try:
+        group = command()
+        result = group.main(route(list(given), list(group.commands)), prog_name="diagnose", standalone_mode=False)
+        return int(result) if isinstance(result, int) else 0
+    except (InputError, UsageError) as error:
+        return _fail(str(error))
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.ctx.get_help(), err=True)
+        return 2
+    except click.UsageError as error:
+        return _fail(_usage(error))
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return _fail("interrupted; nothing was written", 130)
+    except BrokenPipeError:
+        # The reader of our output went away (`| head`): not an error of ours.
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        return 0
+    except MemoryError:
+        return _fail("out of memory; try --low-memory")
+
+
+def _usage(error: click.UsageError) -> str:
+    text = error.format_message().replace("\n", " ")
+    hint = error.ctx.command_path.replace(f" {DEFAULT_VERB}", "") if error.ctx else "diagnose"
+    return f"{text} See `{hint} --help`."
+
+
+def _fail(message: str, code: int = 2) -> int:
+    lines = message.splitlines()
+    sys.stderr.write(f"diagnose: {lines[0] if lines else 'failed'}\n")
+    return code

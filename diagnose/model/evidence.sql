@@ -1,0 +1,76 @@
+-- Small tables that rules and reports read. Public, like the rest of the store.
+
+-- Device time by phase and bucket. phase NULL is outside every step.
+CREATE OR REPLACE TABLE phase_bucket AS
+SELECT device_id, phase, bucket, sum(end_ns - start_ns)::BIGINT AS ns, count(*) AS segments
+FROM segment GROUP BY ALL;
+
+-- Device time by phase and cause, for gaps (why the device idled).
+CREATE OR REPLACE TABLE phase_cause AS
+SELECT device_id, phase, bucket, cause, sum(end_ns - start_ns)::BIGINT AS ns, count(*) AS segments,
+       max(end_ns - start_ns) AS longest_ns
+FROM segment WHERE bucket LIKE 'idle%' OR bucket = 'unobserved' GROUP BY ALL;
+
+-- One row a combination of name, operator, role, shape and phase. Rates use the time that is the kernel's own.
+CREATE OR REPLACE TABLE kernel_group AS
+WITH joined AS (
+    SELECT a.device_id, a.kind, a.name_id, a.dur_ns, o.name_id AS op_name_id, st.phase, c.role, c.shape, c.flops, c.bytes_min,
+           c.bytes_low, c.bytes_high, c.dtype, c.source, b.bound, b.reason, b.family, b.regime, b.flags, b.ideal_ns, b.rate_ns,
+           coalesce(s.own_ns, 0) AS own_ns
+    FROM activity a
+    LEFT JOIN op o USING (op_id)
+    LEFT JOIN owner w ON w.kernel_id = a.kernel_id
+    LEFT JOIN step st ON st.step_id = w.step_id
+    LEFT JOIN cost c ON c.kernel_id = a.kernel_id
+    LEFT JOIN bound b ON b.kernel_id = a.kernel_id
+    LEFT JOIN share s ON s.kernel_id = a.kernel_id
+    WHERE a.kind IN ('kernel', 'graph') OR (a.kind = 'copy' AND b.bound = 'hbm')
+), by_bound AS (
+    SELECT device_id, kind, name_id, op_name_id, role, shape, phase, bound, reason, sum(dur_ns) AS ns
+    FROM joined GROUP BY ALL
+), grouped AS (
+    SELECT device_id, kind, name_id, op_name_id, role, shape, phase,
+           any_value(family) AS family, any_value(dtype) AS dtype, any_value(source) AS source,
+           count(*) AS count, sum(dur_ns)::BIGINT AS time_ns, sum(own_ns)::BIGINT AS own_ns,
+           sum(flops) AS flops, sum(bytes_min) AS bytes, sum(bytes_low) AS bytes_low, sum(bytes_high) AS bytes_high,
+           sum(rate_ns) FILTER (flops IS NOT NULL OR bytes_min IS NOT NULL) AS rate_ns,
+           sum(ideal_ns) AS ideal_ns, sum(rate_ns) FILTER (ideal_ns IS NOT NULL) AS ideal_rate_ns,
+           any_value(regime) AS regime, string_agg(DISTINCT flags, ',') AS flags,
+           -- What a perfect kernel would save, launch by launch.
+           sum(greatest(0, own_ns - ideal_ns)) FILTER (bound = 'inefficient') AS wasted_ns
+    FROM joined GROUP BY ALL
+)
+SELECT g.*, b.bound, b.reason
+FROM grouped g
+JOIN (
+    -- The bound that carries most of the group's time speaks for it.
+    SELECT device_id, kind, name_id, op_name_id, role, shape, phase,
+           arg_max(bound, (ns, bound)) AS bound, arg_max(reason, (ns, bound)) AS reason
+    FROM by_bound GROUP BY ALL
+) b ON b.device_id = g.device_id AND b.kind = g.kind AND b.name_id IS NOT DISTINCT FROM g.name_id
+    AND b.op_name_id IS NOT DISTINCT FROM g.op_name_id AND b.role IS NOT DISTINCT FROM g.role
+    AND b.shape IS NOT DISTINCT FROM g.shape AND b.phase IS NOT DISTINCT FROM g.phase;
+
+-- Per phase: what the bounds of its kernels add up to. Time is the kernels' own, so it adds up with the buckets.
+CREATE OR REPLACE TABLE phase_bound AS
+SELECT g.device_id, g.phase, b.bound,
+       count(*) AS kernels, sum(s.own_ns)::BIGINT AS own_ns, sum(b.ideal_ns) AS ideal_ns,
+       sum(greatest(0, s.own_ns - b.ideal_ns)) AS above_ideal_ns,
+       sum(c.flops) AS flops, sum(c.bytes_min) AS bytes
+FROM (
+    SELECT a.kernel_id, a.device_id, sg.phase
+    FROM activity a
+    JOIN (SELECT kernel_id, any_value(phase) AS phase FROM segment WHERE bucket NOT LIKE 'idle%' AND bucket <> 'unobserved' GROUP BY kernel_id) sg USING (kernel_id)
+) g
+JOIN bound b USING (kernel_id)
+JOIN share s USING (kernel_id)
+LEFT JOIN cost c USING (kernel_id)
+GROUP BY ALL;
+
+-- Step times: the period charged to each step, less what was not observed.
+CREATE OR REPLACE TABLE step_time AS
+SELECT s.step_id, s.device_id, s.phase,
+       sum(g.end_ns - g.start_ns)::BIGINT AS wall_ns,
+       sum(g.end_ns - g.start_ns) FILTER (g.bucket <> 'unobserved')::BIGINT AS observed_ns,
+       sum(g.end_ns - g.start_ns) FILTER (g.bucket NOT LIKE 'idle%' AND g.bucket <> 'unobserved')::BIGINT AS busy_ns
+FROM step s JOIN segment g USING (step_id) GROUP BY s.step_id, s.device_id, s.phase;

@@ -1,0 +1,169 @@
+"""The main job: traces and evidence in, one `Diagnosis` out."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from diagnose import __version__
+from diagnose.contract import SCHEMA, Diagnosis, Note
+from diagnose.costs.assign import assign_costs
+from diagnose.devices import Match, Roofs, match_device, resolve
+from diagnose.errors import InputError
+from diagnose.ingest import load
+from diagnose.model import attribution, bounds, quality, result
+from diagnose.model.link import link, public_views
+from diagnose.model.steps import StepOutcome, build_steps
+from diagnose.rules import engine, registry
+from diagnose.rules.verdict import deciding_device, verdict
+from diagnose.store import Store
+from diagnose.store.sqlfile import read_sql
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a user can set. `device`: catalog key or TOML file. `step_annotation`: regular expression."""
+
+    device: str | None = None
+    step_annotation: str | None = None
+    objective: str | None = None
+    rules: Path | None = None
+    low_memory: bool = False
+    python: bool = False
+    nsys: str | None = None
+    model: str | None = None
+    tp: int | None = None
+    pp: int | None = None
+    ep: int | None = None
+    capture: Path | None = None
+    metrics: tuple[Path, ...] = ()
+    log: tuple[Path, ...] = ()
+    bench: tuple[Path, ...] = ()
+    ncu: tuple[Path, ...] = ()
+    rank_regex: str | None = None
+    slo_ttft_ms: float | None = None
+    slo_itl_ms: float | None = None
+
+
+@dataclass(slots=True)
+class Analysed:
+    """One trace with its store filled to the end; close the store when done."""
+
+    store: Store
+    roofs: dict[int, Roofs | None]
+    notes: dict[int, str]
+    outcome: StepOutcome
+
+
+def prepare(path: Path, options: Options, progress: Progress | None = None) -> Analysed:
+    """Ingest and link one trace, find its devices and steps. The caller closes the store."""
+    store = Store()
+    try:
+        step = (lambda done, total: progress("reading", done, total)) if progress else None
+        load(path, store, python=options.python, low_memory=options.low_memory, progress=step)
+        link(store)
+        roofs, notes, archs = _devices(store, options)
+        bounds.write_families(store)
+        outcome = build_steps(store, options.step_annotation, tuple(roofs))
+        public_views(store)
+        attribution.cut(store)
+    except BaseException:
+        store.close()
+        raise
+    return Analysed(store, roofs, notes, outcome)
+
+
+def finish(analysed: Analysed, options: Options) -> None:
+    """Costs, bounds, attribution and the evidence tables."""
+    store = analysed.store
+    archs = {d: (r.spec.arch if r else None) for d, r in analysed.roofs.items()}
+    assign_costs(store, arch=next(iter(archs.values()), None))
+    bounds.build_bounds(store, analysed.roofs, archs)
+    attribution.label(store)
+    store.con.execute(read_sql("diagnose.model", "evidence.sql"))
+    store.ensure_tables()
+
+
+def _devices(store: Store, options: Options) -> tuple[dict[int, Roofs | None], dict[int, str], dict[int, str | None]]:
+    """Roofs of every device with activity, from the user's word, else from what the trace says."""
+    active = [row[0] for row in store.rows("SELECT DISTINCT device_id FROM activity ORDER BY 1")]
+    if not active:
+        raise InputError("the trace holds no device activity and no operators: capture with CPU and device activity on")
+    roofs: dict[int, Roofs | None] = {}
+    notes: dict[int, str] = {}
+    archs: dict[int, str | None] = {}
+    given = resolve(options.device) if options.device else None
+    for device in active:
+        rows = store.dicts("SELECT * FROM device WHERE device_id = ?", device)
+        info: dict[str, Any] = rows[0] if rows else {}
+        if given is not None:
+            roofs[device], notes[device] = given, f"given with --device {Path(options.device or '').name}"
+        else:
+            match: Match = match_device(
+                info.get("name") or "", info.get("memory_bytes"), info.get("sm_count"), bandwidth=info.get("bandwidth_bytes_per_s")
+            )
+            roofs[device] = Roofs(match.spec) if match.spec else None
+            notes[device] = match.note
+        mine = roofs[device]
+        archs[device] = info.get("arch") or (mine.spec.arch if mine else None)
+    return roofs, notes, archs
+
+
+def diagnose_trace(path: Path, options: Options, progress: Progress | None = None) -> Diagnosis:
+    """Diagnose one trace file."""
+    analysed = prepare(path, options, progress)
+    try:
+        finish(analysed, options)
+        return conclude(analysed, options)
+    finally:
+        analysed.store.close()
+
+
+def conclude(analysed: Analysed, options: Options) -> Diagnosis:
+    """Rules and the contract, from a finished store."""
+    store = analysed.store
+    rules, broken = registry.load(options.rules)
+    facts = quality.facts(store, analysed.roofs, analysed.outcome)
+    objective = options.objective or "step_time"
+    steps = {(d, p): n for d, p, n in store.rows("SELECT device_id, phase, count(*) FROM step GROUP BY ALL")}
+    claims, failed = engine.run_rules(store, rules, facts, objective, steps)
+    phases = result.phases(store, analysed.roofs)
+    cover = result.coverage(store)
+    requests = quality.requests(facts, cover)
+    device = deciding_device(claims)
+    hypotheses = [engine.hypothesis(c, facts["engine"]) for c in claims]
+    order = {"supported": 0, "possible": 1, "refuted": 2, "not_assessed": 3}
+    hypotheses.sort(key=lambda h: (order[h.status], -(h.score or 0) * (h.confidence or 0), h.id))
+    answer = verdict(claims, phases, objective, facts["engine"], requests, device)
+    notes = quality.notes(store, facts, cover, analysed.outcome, analysed.notes)
+    notes += [Note(code="rule-broken", severity="warning", message=line) for line in broken + failed]
+    devices = result.devices(store, analysed.roofs, analysed.notes)
+    steps_shown, steps_total = result.steps(store)
+    return Diagnosis(
+        schema=SCHEMA,
+        tool_version=__version__,
+        source=result.sources(store),
+        objective=objective,
+        devices=devices,
+        attribution_ns=result.total_attribution(devices),
+        coverage=cover,
+        phases=phases,
+        outside_steps=result.outside_steps(store),
+        kernels=result.kernels(store),
+        latency=None,
+        kv=None,
+        hypotheses=hypotheses,
+        verdict=answer,
+        data_quality=notes,
+        steps=steps_shown,
+        steps_total=steps_total,
+        timeline=result.timeline(store),
+    )
+
+
+def run(paths: list[Path], options: Options | None = None, progress: Progress | None = None) -> Diagnosis:
+    """Diagnose the given traces. InputError or UsageError, each one line, when they cannot be used."""
+    options = options or Options()
+    return diagnose_trace(paths[0], options, progress)

@@ -1,0 +1,199 @@
+"""From claims to the run's answer: what limits it, how sure, what was ruled out and what could not be told."""
+
+from dataclasses import dataclass
+
+from diagnose.contract import Hypothesis, Phase, Verdict
+from diagnose.rules.base import OUTSIDE
+from diagnose.rules.common import ms, percent
+from diagnose.rules.engine import Claim, hypothesis, unknown_share
+
+# A limit that would free less than this share of the run is not worth a headline.
+MIN_SHARE = 0.05
+# When more of the time than the best claim explains is of unknown nature, the claim may be beaten by what nobody saw.
+HOST_LIMITS = frozenset({"launch_overhead", "host_sync", "scheduling", "host_input"})
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """A limit over the whole run: the time it holds on the deciding device, and its best claim."""
+
+    limit: str
+    ns: float
+    best: Claim
+    confidence: float
+
+
+def deciding_device(claims: list[Claim]) -> int | None:
+    """The device whose observed time is longest: a straggler decides the run, an idle one does not."""
+    walls: dict[int, int] = {}
+    for claim in claims:
+        if claim.context.phase != "run":
+            walls.setdefault(claim.context.device_id, 0)
+    for device in walls:
+        walls[device] = sum({c.context.phase: c.context.wall_ns for c in claims if c.context.device_id == device}.values())
+    return max(walls, key=lambda d: (walls[d], -d)) if walls else None
+
+
+def rank_limits(claims: list[Claim], device: int | None) -> tuple[list[Ranked], float, float]:
+    """Limits by the time they hold on `device`; also the observed time and the time of unknown nature."""
+    mine = [c for c in claims if c.context.device_id == device]
+    contexts = {c.context.phase: c.context for c in mine}
+    wall = float(sum(c.wall_ns for c in contexts.values()))
+    unknown = sum(unknown_share(c) * c.wall_ns for c in contexts.values())
+    held: dict[str, float] = {}
+    best: dict[str, Claim] = {}
+    for claim in mine:
+        if claim.found.status == "not_assessed":
+            continue
+        ns = claim.found.share * claim.context.wall_ns
+        limit = claim.rule.limit
+        held[limit] = held.get(limit, 0.0) + ns
+        if limit not in best or ns > best[limit].found.share * best[limit].context.wall_ns:
+            best[limit] = claim
+    ranked = [Ranked(limit, ns, best[limit], best[limit].confidence or 0.0) for limit, ns in held.items()]
+    ranked.sort(key=lambda r: (-r.ns, r.limit))
+    return ranked, wall, unknown
+
+
+def verdict(
+    claims: list[Claim], phases: list[Phase], objective: str, engine: str, requests: list[str], device: int | None
+) -> Verdict:
+    """The run's verdict; fills each phase's limit, confidence and runner-up. `requests`: captures that would settle it."""
+    for phase in phases:
+        _phase_limit(phase, claims, device)
+    ranked, wall, unknown = rank_limits(claims, device)
+    supported = [r for r in ranked if r.best.found.status == "supported" and wall and r.ns / wall >= MIN_SHARE]
+    rejected = [c for c in claims if c.context.device_id == device and c.found.status == "refuted"]
+    ruled_out = _ruled_out(rejected, {r.limit for r in supported})
+    could_not = _could_not(claims, device, wall, unknown, requests)
+    if not supported or (unknown > supported[0].ns and unknown > 0.2 * wall):
+        return _inconclusive(supported, phases, objective, wall, unknown, ruled_out, could_not, requests)
+    first = supported[0]
+    second = supported[1] if len(supported) > 1 else (ranked[1] if len(ranked) > 1 and ranked[1].ns > 0 else None)
+    confidence = _run_confidence(first, ranked, unknown)
+    answer = hypothesis(first.best, engine)
+    return Verdict(
+        limit=first.limit,
+        phase=answer.phase,
+        objective=objective,
+        confidence=confidence,
+        summary=_sentence(first, answer, confidence, wall),
+        runner_up=second.limit if second else None,
+        next=_next(first, second, wall),
+        by_phase=[_phase_sentence(p) for p in phases],
+        ruled_out=ruled_out,
+        could_not_tell=could_not,
+        calibrated=False,
+    )
+
+
+def _run_confidence(first: Ranked, ranked: list[Ranked], unknown: float) -> float:
+    """As for a phase, over the whole run's time."""
+    from diagnose.rules.engine import confidence
+
+    rival = max((r.ns for r in ranked if r.limit != first.limit), default=0.0)
+    return confidence(first.ns, rival, unknown, first.best.found.quality, first.best.context.steps)
+
+
+def _phase_limit(phase: Phase, claims: list[Claim], device: int | None) -> None:
+    mine = [
+        c for c in claims
+        if c.context.phase == phase.phase and c.context.device_id == device and c.found.status != "not_assessed"
+    ]  # fmt: skip
+    if not mine:
+        return
+    mine.sort(key=lambda c: -c.found.share)
+    best = mine[0]
+    unknown = unknown_share(best.context)
+    if best.found.status != "supported" or (unknown > best.found.share and unknown > 0.2):
+        return
+    phase.limit, phase.confidence = best.rule.limit, best.confidence
+    phase.runner_up = next((c.rule.limit for c in mine[1:] if c.rule.limit != best.rule.limit and c.found.share > 0), None)
+
+
+def _sentence(first: Ranked, answer: Hypothesis, confidence: float, wall: float) -> str:
+    text = f"limited by {words(first.limit)} (confidence {confidence:.2f}, uncalibrated): {answer.statement}"
+    experiment = answer.experiment
+    if experiment is not None and experiment.baseline:
+        now, low, high = experiment.baseline, experiment.prediction.low, experiment.prediction.high
+        text += f". Try: {experiment.change}; {experiment.metric} should go from {now:.3g} to {low:.3g}-{high:.3g} ms"
+    return text
+
+
+def _phase_sentence(phase: Phase) -> str:
+    observed = phase.wall_ns - phase.attribution_ns["unobserved"]
+    size = f"{phase.phase}: {phase.steps} step{'s' if phase.steps != 1 else ''}, {ms(observed)}"
+    if phase.limit == "inconclusive":
+        return f"{size}; inconclusive"
+    sure = f", confidence {phase.confidence:.2f}" if phase.confidence is not None else ""
+    return f"{size}; limited by {words(phase.limit)}{sure}" + (f", then {words(phase.runner_up)}" if phase.runner_up else "")
+
+
+def _next(first: Ranked, second: Ranked | None, wall: float) -> str | None:
+    if second is None or not wall:
+        return None
+    left = wall - first.ns
+    share = second.ns / left if left > 0 else 0.0
+    return f"with {words(first.limit)} entirely relieved, {words(second.limit)} would hold {percent(min(1.0, share))} of what is left"
+
+
+def _ruled_out(rejected: list[Claim], kept: set[str]) -> list[str]:
+    lines: dict[str, str] = {}
+    for claim in sorted(rejected, key=lambda c: -c.found.share):
+        if claim.rule.limit not in kept and claim.context.phase != OUTSIDE:
+            lines.setdefault(claim.rule.limit, f"{words(claim.rule.limit)}: {claim.found.statement}")
+    return list(lines.values())
+
+
+def _could_not(claims: list[Claim], device: int | None, wall: float, unknown: float, requests: list[str]) -> list[str]:
+    lines: list[str] = []
+    for claim in claims:
+        if claim.context.device_id not in (device, -2):
+            continue
+        if claim.found.status == "not_assessed":
+            for missing in claim.found.missing:
+                lines.append(f"{words(claim.rule.limit)}: needs {missing}")
+        elif claim.found.status == "supported":
+            lines += [f"{words(claim.rule.limit)}: {doubt}" for doubt in claim.found.doubts + claim.found.missing]
+    if wall and unknown / wall > 0.05:
+        lines.insert(0, f"{percent(unknown / wall)} of the observed time is kernels without a bound")
+    return list(dict.fromkeys(lines + requests))
+
+
+def _inconclusive(
+    supported: list[Ranked],
+    phases: list[Phase],
+    objective: str,
+    wall: float,
+    unknown: float,
+    ruled_out: list[str],
+    could_not: list[str],
+    requests: list[str],
+) -> Verdict:
+    settle = requests[0] if requests else "capture more steps with operator shapes and CPU activity"
+    why = f"{percent(unknown / wall)} of the observed time has no known nature" if wall and unknown else "no limit holds enough of the time"
+    leading = f"; so far {words(supported[0].limit)} leads with {percent(supported[0].ns / wall)}" if supported and wall else ""
+    return Verdict(
+        limit="inconclusive",
+        phase=None,
+        objective=objective,
+        confidence=None,
+        summary=f"inconclusive: {why}{leading}. To settle it: {settle}",
+        runner_up=supported[0].limit if supported else None,
+        next=None,
+        by_phase=[_phase_sentence(p) for p in phases],
+        ruled_out=ruled_out,
+        could_not_tell=could_not,
+        calibrated=False,
+    )
+
+
+_WORDS = {
+    "hbm": "HBM bandwidth", "kv_capacity": "KV cache capacity", "launch_overhead": "launch overhead",
+    "host_sync": "host synchronisation", "host_input": "host input", "kernel_inefficiency": "inefficient kernels",
+}  # fmt: skip
+
+
+def words(limit: str) -> str:
+    """A limit in plain words."""
+    return _WORDS.get(limit, limit.replace("_", " "))
