@@ -132,7 +132,13 @@ def write_copy_names(store: Store) -> None:
         if kind == "DtoD" and peer:
             kind = "PtoP"
         src, dst = _SIDES.get(src_code), _SIDES.get(dst_code)
-        hosts = {"HtoD": [src], "DtoH": [dst], "DtoD": ["device"], "PtoP": ["device"]}.get(kind, [src, dst])
+        sides: dict[str, list[str | None]] = {
+            "HtoD": [src],
+            "DtoH": [dst],
+            "DtoD": ["device"],
+            "PtoP": ["device"],
+        }
+        hosts = sides.get(kind, [src, dst])
         pageable = True if "pageable" in hosts else None if None in hosts else False
         text = f"Memcpy {kind} ({(src or 'Unknown').title()} -> {(dst or 'Unknown').title()})"
         store.con.execute(

@@ -69,6 +69,7 @@ def diagnostics(tables: Tables) -> list[tuple[str, str, int]]:
 
 def write_notes(store: Store, tables: Tables, session: Session) -> None:
     """Notes on graphs, launch queue, diagnostics and old ranges; needs the staged tables and raw views."""
+    store.insert("ingest_note", [])
     _graph_notes(store, session)
     _queue_note(store)
     for severity, text, count in diagnostics(tables)[:_QUOTED]:
@@ -105,7 +106,8 @@ def _graph_notes(store: Store, session: Session) -> None:
         note(
             store, "opaque-graphs", "warning", int(runs),
             f"{runs} CUDA graph replay(s), {_time(run_ns)} of device time, are recorded as one piece "
-            "each, without their kernels: capture again with `--cuda-graph-trace=node` to see what they spend it on",
+            "each, without their kernels: capture again with `--cuda-graph-trace=node` to see what they "
+            "spend it on",
         )  # fmt: skip
         return
     launches, seen = store.rows(

@@ -167,8 +167,13 @@ def _run(program: Path, version: Version, path: Path, out: Path, say: Callable[[
     ) as process:
         assert process.stdout is not None
         stop = threading.Event()
+
+        def expire() -> None:
+            stop.set()
+            process.kill()
+
         # 200 kB/s at the worst, and ten minutes at least.
-        timer = threading.Timer(600 + path.stat().st_size / 2e5, lambda: (stop.set(), process.kill()))
+        timer = threading.Timer(600 + path.stat().st_size / 2e5, expire)
         timer.start()
         try:
             while block := os.read(process.stdout.fileno(), 4096):

@@ -194,7 +194,8 @@ def stage_ranges(store: Store, tables: Tables) -> int:
     the suffix.
     """
     have = tables.columns("NVTX_EVENTS")
-    wanted = [c for c in ("start", "end", "eventType", "globalTid", "text", "textId") if c in have]
+    known: tuple[str, ...] = ("start", "end", "eventType", "globalTid", "text", "textId")
+    wanted = [c for c in known if c in have]
     if not {"start", "end", "eventType", "globalTid"} <= have or not {"text", "textId"} & have:
         store.con.execute(
             "CREATE OR REPLACE VIEW nsys_range AS SELECT NULL::BIGINT t0, NULL::BIGINT t1, "
