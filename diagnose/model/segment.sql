@@ -36,10 +36,10 @@ WITH edge AS (
     FROM based b JOIN edge e ON e.base + e.t > b.base + b.s AND e.base + e.t < b.base + b.e
     GROUP BY b.device_id, b.s
 ), lists AS (
-    SELECT u.*, CASE WHEN i.cuts IS NULL THEN [u.s, u.e] ELSE list_concat(list_concat([u.s], i.cuts), [u.e]) END AS at
+    SELECT u.*, CASE WHEN i.cuts IS NULL THEN [u.s, u.e] ELSE list_concat(list_concat([u.s], i.cuts), [u.e]) END AS marks
     FROM segment_uncut u LEFT JOIN inner_edge i ON i.device_id = u.device_id AND i.s = u.s
 )
-SELECT device_id, unnest(at[:-2]) AS s, unnest(at[2:]) AS e, bucket, cause, kernel_id FROM lists;
+SELECT device_id, unnest(marks[1:-2]) AS s, unnest(marks[2:]) AS e, bucket, cause, kernel_id FROM lists;
 DROP TABLE segment_uncut;
 
 CREATE OR REPLACE TABLE segment AS
