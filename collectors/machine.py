@@ -6,6 +6,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from diagnose.collectors.lazy import torch_module
+
 ENGINES = (
     "vllm",
     "sglang",
@@ -20,7 +22,7 @@ ENGINES = (
 
 def versions() -> dict[str, str]:
     """Versions of Python, torch, its accelerator runtime, and of serving packages that are installed."""
-    import torch
+    torch = torch_module()
 
     found = {"python": platform.python_version(), "torch": str(torch.__version__)}
     if torch.version.cuda:
@@ -86,7 +88,7 @@ def arch_of(properties: Any) -> str:
 
 def devices() -> list[dict[str, Any]]:
     """The accelerators that torch sees and the processor, with the numbers that identify them."""
-    import torch
+    torch = torch_module()
 
     found: list[dict[str, Any]] = []
     if torch.cuda.is_available():
@@ -113,7 +115,7 @@ def _cores() -> int | None:
 
 
 def _isa() -> str | None:
-    import torch
+    torch = torch_module()
 
     try:
         return str(torch.backends.cpu.get_cpu_capability())
@@ -123,7 +125,7 @@ def _isa() -> str | None:
 
 def memory_statistics() -> dict[str, Any]:
     """Bytes in use now and at their highest, by device; the process's own resident peak for the CPU."""
-    import torch
+    torch = torch_module()
 
     result: dict[str, Any] = {}
     if torch.cuda.is_available() and torch.cuda.is_initialized():

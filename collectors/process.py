@@ -1,5 +1,6 @@
 """Running the target of a capture: in its own session, bounded in time, never left behind."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -23,8 +24,8 @@ def run(
 ) -> int | None:
     """Run `command` to its end; its exit status, or None when `timeout_s` passed and it was ended.
 
-    Raises Interrupted after ending it on Ctrl-C or SIGTERM, and OSError when it cannot be started. `quiet` sends its
-    output to nowhere, otherwise it goes to stderr (ours is for results).
+    Raises Interrupted after ending it on Ctrl-C or SIGTERM, and OSError when it cannot be started. `quiet`
+    sends its output to nowhere, otherwise it goes to stderr (ours is for results).
     """
     out = subprocess.DEVNULL if quiet else sys.stderr.fileno()
     previous = signal.signal(signal.SIGTERM, _terminated)
@@ -64,10 +65,8 @@ def end(child: "subprocess.Popen[bytes]", first: signal.Signals = signal.SIGTERM
         except subprocess.TimeoutExpired:
             continue
         break
-    try:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)  # what the target itself had started
-    except (ProcessLookupError, PermissionError):
-        pass
     child.wait()
 
 

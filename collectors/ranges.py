@@ -5,11 +5,13 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+from diagnose.collectors.lazy import torch_module
+
 
 @cache
 def _nvtx() -> tuple[Callable[[str], Any], Callable[[], Any]] | None:
     """Push and pop of NVTX: torch's own with CUDA, else the `nvtx` package where installed."""
-    import torch
+    torch = torch_module()
 
     if torch.version.cuda and torch.cuda.is_available():
         return torch.cuda.nvtx.range_push, torch.cuda.nvtx.range_pop
@@ -23,7 +25,7 @@ def _nvtx() -> tuple[Callable[[str], Any], Callable[[], Any]] | None:
 @contextmanager
 def marked(text: str) -> Iterator[None]:
     """Everything inside belongs to a range called `text`, in both worlds."""
-    import torch
+    torch = torch_module()
 
     nvtx = _nvtx()
     with torch.profiler.record_function(text):
@@ -40,8 +42,8 @@ def marked(text: str) -> Iterator[None]:
 class NsightWindow:
     """Marks a window for `nsys --capture-range=cudaProfilerApi`; the same calls as a torch profiler.
 
-    With CUDA every operator becomes an NVTX range with its input sizes. Without CUDA there is no profiler API to call:
-    nsys then records the whole run and the step ranges alone tell the window.
+    With CUDA every operator becomes an NVTX range with its input sizes. Without CUDA there is no profiler
+    API to call: nsys then records the whole run and the step ranges alone tell the window.
     """
 
     def __init__(self, warmup: int, steps: int, shapes: bool, finished: Callable[[], None]) -> None:
@@ -59,7 +61,7 @@ class NsightWindow:
             self.stop()
 
     def _start(self) -> None:
-        import torch
+        torch = torch_module()
 
         self._on = True
         if torch.version.cuda and torch.cuda.is_available():
@@ -70,7 +72,7 @@ class NsightWindow:
 
     def stop(self) -> None:
         """End the window."""
-        import torch
+        torch = torch_module()
 
         if self._emit is not None:
             torch.cuda.synchronize()

@@ -1,8 +1,8 @@
 """Run folders: what a capture leaves behind, whole or not at all.
 
-A capture works in a hidden folder beside the wanted one (`.NAME.partial-PID`) and renames it when everything is in
-place. `run.json` names what is in the folder; it never holds environment variables, host or user names, or command
-lines.
+A capture works in a hidden folder beside the wanted one (`.NAME.partial-PID`) and renames it when
+everything is in place. `run.json` names what is in the folder; it never holds environment variables, host
+or user names, or command lines.
 """
 
 import json
@@ -44,7 +44,8 @@ def is_run_folder(path: Path) -> bool:
 
 
 def choose_folder(wanted: Path | None, default_name: str, force: bool) -> Path:
-    """The folder to write: `wanted` if free (or ours, with `force`), else `default_name`, numbered when taken.
+    """The folder to write: `wanted` if free (or ours, with `force`), else `default_name`, numbered when
+    taken.
 
     Raises UsageError when `wanted` exists and may not be replaced, or its parent is not there.
     """
@@ -126,8 +127,8 @@ def write_json(path: Path, value: Any) -> None:
 def public_config(config: Any) -> dict[str, Any] | None:
     """A model's config as plain JSON without anything that could name a person, a machine or a place.
 
-    Takes a mapping, a dataclass or an object with `to_dict()`. Keys that start with `_` (Hugging Face keeps the load path
-    there) and strings that look like paths are left out.
+    Takes a mapping, a dataclass or an object with `to_dict()`. Keys that start with `_` (Hugging Face keeps
+    the load path there) and strings that look like paths are left out.
     """
     if config is None:
         return None

@@ -1,8 +1,8 @@
 """The text of a step annotation: a form that serving engines use, so that any reader of the trace knows it.
 
 With the context length known it is the detailed form of vLLM 0.26 and later,
-`execute_{tokens}_context_{n}(sq..sk..sqsq..sqsk..)_generation_{n}(sq..sk..sqsq..sqsk..)`, where sq sums new tokens, sk
-KV tokens, sqsq new tokens squared and sqsk their product, over sequences; else the plain
+`execute_{tokens}_context_{n}(sq..sk..sqsq..sqsk..)_generation_{n}(sq..sk..sqsq..sqsk..)`, where sq sums new
+tokens, sk KV tokens, sqsq new tokens squared and sqsk their product, over sequences; else the plain
 `execute_context_{n}({tokens})_generation_{n}({tokens})`; else the phase alone, `decode step`.
 """
 
@@ -13,7 +13,9 @@ PHASES = ("prefill", "decode", "encode", "draft", "other")
 
 @dataclass(frozen=True)
 class Step:
-    """One engine iteration: `tokens` new tokens over all sequences, `context` KV tokens read over all sequences."""
+    """One engine iteration: `tokens` new tokens over all sequences, `context` KV tokens read over all
+    sequences.
+    """
 
     phase: str = "other"
     sequences: int | None = None

@@ -7,14 +7,12 @@
             with cap.step("decode", sequences=8, tokens=8, context=8 * 1024):
                 model(batch)
 
-or, where a framework takes a callback at the end of each iteration, `callback=cap.callback`. Shapes are recorded and
-Python stacks are not; the first `warmup` steps run unrecorded; after `steps` recorded ones the trace is written and the
-loop goes on undisturbed. The folder appears only when it is complete.
+or, where a framework takes a callback at the end of each iteration, `callback=cap.callback`. Shapes are
+recorded and Python stacks are not; the first `warmup` steps run unrecorded; after `steps` recorded ones the
+trace is written and the loop goes on undisturbed. The folder appears only when it is complete.
 """
 
-import gzip
 import os
-import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -24,7 +22,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar
 
-from diagnose.collectors import machine, ranges
+from diagnose.collectors import machine, ranges, trace_file
+from diagnose.collectors.lazy import torch_module
 from diagnose.collectors.runfolder import (
     RUN_FILE,
     RUN_SCHEMA,
@@ -62,10 +61,11 @@ class Settings:
 class capture:
     """One capture; see the module's text.
 
-    `folder`: where to write, default a free `capture.run`. `warmup`: steps before recording, at least 1 (the first
-    profiled step pays for the profiler's own start). `steps`: recorded steps. `model`: an object whose `.config` goes
-    into `config.json`. `memory`: record allocator events (more overhead). `profiler`: "kineto", or "nsys" to mark the
-    window for Nsight Systems instead of recording. Raises UsageError for settings that cannot work.
+    `folder`: where to write, default a free `capture.run`. `warmup`: steps before recording, at least 1
+    (the first profiled step pays for the profiler's own start). `steps`: recorded steps. `model`: an object
+    whose `.config` goes into `config.json`. `memory`: record allocator events (more overhead). `profiler`:
+    "kineto", or "nsys" to mark the window for Nsight Systems instead of recording. Raises UsageError for
+    settings that cannot work.
     """
 
     def __init__(
@@ -96,6 +96,7 @@ class capture:
         self._profile: Any = None
         self._open: AbstractContextManager[None] | None = None
         self._finished = False
+        self._begin = 0.0
 
     @property
     def done(self) -> bool:
@@ -132,8 +133,11 @@ class capture:
         if kind is not None or not self.recorded:
             self._abandon()
             if kind is None:
-                print(f"diagnose: nothing captured: the loop ended after {self.seen} steps, and the first "
-                      f"{self.settings.warmup} are warm-up; run more steps or lower warmup", file=sys.stderr)  # fmt: skip
+                print(
+                    f"diagnose: nothing captured: the loop ended after {self.seen} steps, and the first "
+                    f"{self.settings.warmup} are warm-up; run more steps or lower warmup",
+                    file=sys.stderr,
+                )
             return
         self._profile.stop()  # a window cut short by the end of the loop is still a window
 
@@ -146,7 +150,9 @@ class capture:
         tokens: int | None = None,
         context: int | None = None,
     ) -> Iterator[None]:
-        """One engine iteration. `tokens`: new tokens, `context`: KV tokens read, both summed over `sequences`."""
+        """One engine iteration. `tokens`: new tokens, `context`: KV tokens read, both summed over
+        `sequences`.
+        """
         if self._finished:
             yield
             return
@@ -204,7 +210,8 @@ class capture:
         try:
             raw = folder / ".trace.json"
             profile.export_chrome_trace(str(raw))
-            pack_trace(raw, folder / trace)
+            trace_file.pack(raw, folder / trace)
+            raw.unlink()
             self._describe(folder, [trace])
         except BaseException:
             self._abandon()
@@ -218,8 +225,9 @@ class capture:
         write_json(
             folder / RUN_FILE,
             {
-                "schema": RUN_SCHEMA, "collector": "torch", "tool_version": tool_version(), "captured_at": now(),
-                "traces": traces, "versions": machine.versions(), "devices": machine.devices(),
+                "schema": RUN_SCHEMA, "collector": "torch", "tool_version": tool_version(),
+                "captured_at": now(), "traces": traces,
+                "versions": machine.versions(), "devices": machine.devices(),
                 "model_config": "config.json" if config else None,
                 "window": {"warmup": self.settings.warmup, "steps_wanted": self.settings.steps,
                            "steps": len(self.recorded)},
@@ -252,7 +260,7 @@ class capture:
 
 
 def _activities() -> list[Any]:
-    import torch
+    torch = torch_module()
 
     kinds = torch.profiler.supported_activities()
     wanted = [torch.profiler.ProfilerActivity.CPU]
@@ -267,22 +275,3 @@ def _trace_name() -> str:
     """`trace.json.gz`, with the rank in it when there are several."""
     world, rank = os.environ.get("WORLD_SIZE", "1"), os.environ.get("RANK", "0")
     return "trace.json.gz" if world == "1" else f"trace.rank{int(rank)}.json.gz"
-
-
-_PRIVATE = re.compile(rb'("(?:host_name|traceName)"\s*:\s*)"(?:[^"\\]|\\.)*"')
-# Inductor writes where the kernel's source lies, which names the user; the file name alone is kept.
-_KERNEL_FILE = re.compile(rb'("kernel_file"\s*:\s*")(?:[^"\\]|\\.)*/')
-
-
-def pack_trace(raw: Path, packed: Path) -> None:
-    """Compress a Kineto trace without the host's name and without paths; removes `raw`."""
-    partial = packed.with_name(f".{packed.name}.tmp")
-    with raw.open("rb") as source, gzip.GzipFile(partial, "wb", 6, mtime=0) as target:
-        for line in source:
-            if b'"host_name"' in line or b'"traceName"' in line:
-                line = _PRIVATE.sub(rb'\1""', line)
-            if b'"kernel_file"' in line:
-                line = _KERNEL_FILE.sub(rb"\1", line)
-            target.write(line)
-    raw.unlink()
-    partial.replace(packed)

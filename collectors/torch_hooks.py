@@ -1,9 +1,9 @@
 """Steps of a script that knows nothing of us: one step is one call of its model.
 
-The model is the outermost `torch.nn.Module` called, the one with the most parameters when there are several. It is
-looked for during warm-up with hooks on every module; then those go and only the model's own two hooks stay, so that the
-recorded steps pay for one annotation and nothing else. Phase and sizes come from the shapes of the arguments alone:
-reading a tensor's values would synchronise with the device.
+The model is the outermost `torch.nn.Module` called, the one with the most parameters when there are
+several. It is looked for during warm-up with hooks on every module; then those go and only the model's own
+two hooks stay, so that the recorded steps pay for one annotation and nothing else. Phase and sizes come
+from the shapes of the arguments alone: reading a tensor's values would synchronise with the device.
 """
 
 import re
@@ -136,8 +136,8 @@ def read_step(
 ) -> tuple[Step, tuple[int, int] | None]:
     """Phase and sizes of one call, from shapes only, and the sequence lengths counted so far.
 
-    `counted`: (sequences, tokens each holds) after the call before. Where the cache does not say how long it is without
-    touching the device, a decode call is taken to continue the call before it.
+    `counted`: (sequences, tokens each holds) after the call before. Where the cache does not say how long
+    it is without touching the device, a decode call is taken to continue the call before it.
     """
     shape = _token_shape(args, kwargs)
     if shape is None:

@@ -1,4 +1,6 @@
-"""The parent process of `diagnose capture torch`: prepares the folder, runs the target, keeps only a whole result."""
+"""The parent process of `diagnose capture torch`: prepares the folder, runs the target, keeps only a whole
+result.
+"""
 
 import json
 import os
@@ -57,6 +59,19 @@ def command(request: TorchCapture, settings: str) -> list[str]:
     return [python, "-m", "diagnose.collectors.torch_runner", settings, *request.target]
 
 
+def write_settings(request: TorchCapture, path: Path, partial: Path) -> None:
+    """The file that tells the child what to do and where to work."""
+    asked = {
+        "warmup": request.warmup,
+        "steps": request.steps,
+        "memory": request.memory,
+        "stop": request.stop,
+        "profiler": request.profiler,
+        "partial": str(partial),
+    }
+    path.write_text(json.dumps(asked))
+
+
 def capture_torch(request: TorchCapture) -> Path:
     """Run the capture; the run folder. Raises UsageError or InputError, and then leaves nothing behind."""
     name = check(request)
@@ -65,10 +80,7 @@ def capture_torch(request: TorchCapture) -> Path:
     try:
         with tempfile.TemporaryDirectory(prefix="diagnose-") as scratch:
             settings = Path(scratch) / "settings.json"
-            settings.write_text(json.dumps({
-                "warmup": request.warmup, "steps": request.steps, "memory": request.memory, "stop": request.stop,
-                "profiler": "kineto", "partial": str(partial.path.resolve()),
-            }))  # fmt: skip
+            write_settings(request, settings, partial.path.resolve())
             status = _run(request, command(request, str(settings)), Path(scratch), partial)
         _judge(request, status, partial)
         return partial.commit()
@@ -111,28 +123,26 @@ def _judge(request: TorchCapture, status: int | None, partial: PartialFolder) ->
     """Raise InputError unless the window was written; say so when the target failed later."""
     if status == torch_runner.NO_TORCH:
         raise UsageError(
-            f"torch is not installed for {request.python or sys.executable}; pip install 'llm-diagnose[collect]' there, "
-            "or name another interpreter with --python"
+            f"torch is not installed for {request.python or sys.executable}; "
+            "pip install 'llm-diagnose[collect]' there, or name another interpreter with --python"
         )
     if _complete(partial):
         if status is None:
-            print(f"diagnose: the target was ended after {request.timeout_s:g} s; the window was complete by then",
-                  file=sys.stderr)  # fmt: skip
+            said = f"was ended after {request.timeout_s:g} s; the window was complete by then"
         elif status != 0:
-            print(
-                f"diagnose: the target {process.describe(status)} after the window was complete",
-                file=sys.stderr,
-            )
+            said = f"{process.describe(status)} after the window was complete"
+        else:
+            return
+        print(f"diagnose: the target {said}", file=sys.stderr)
         return
     if status is None:
-        raise InputError(
-            f"nothing captured: no complete window within {request.timeout_s:g} s; raise --timeout, or lower --steps or --warmup"
+        limit = f"{request.timeout_s:g} s"
+        why = f"no complete window within {limit}; raise --timeout, or lower --steps or --warmup"
+    elif status:
+        why = f"the target {process.describe(status)} before the window was complete"
+    else:
+        why = (
+            f"the target ended before step {request.warmup + 1}; run more steps, lower --warmup, or mark "
+            "the steps with diagnose.collectors.capture where no torch module is called"
         )
-    if status:
-        raise InputError(
-            f"nothing captured: the target {process.describe(status)} before the window was complete"
-        )
-    raise InputError(
-        f"nothing captured: the target ended before step {request.warmup + 1}; run more steps, lower --warmup, or mark "
-        "the steps with diagnose.collectors.capture where no torch module is called"
-    )
+    raise InputError(f"nothing captured: {why}")

@@ -1,10 +1,12 @@
-"""The child process of `diagnose capture torch`: runs the target under a capture, in the target's own interpreter.
+"""The child process of `diagnose capture torch`: runs the target under a capture, in the target's own
+interpreter.
 
     python -m diagnose.collectors.torch_runner SETTINGS.json script.py [ARGS ...]
     python -m diagnose.collectors.torch_runner SETTINGS.json -m package.module [ARGS ...]
 
-The target sees the `sys.argv` and `sys.path[0]` it would have on its own. If it uses `diagnose.collectors.capture`
-itself, its window is taken and these settings apply; else its model's forward calls are the steps.
+The target sees the `sys.argv` and `sys.path[0]` it would have on its own. If it uses
+`diagnose.collectors.capture` itself, its window is taken and these settings apply; else its model's forward
+calls are the steps.
 """
 
 import json

@@ -37,7 +37,8 @@ def test_an_unmodified_script_gives_a_whole_folder(
     folder = capture_torch(TorchCapture((str(target),), tmp_path / "out.run", warmup=3, steps=4))
     assert sorted(p.name for p in folder.iterdir()) == ["config.json", "run.json", "trace.json.gz"]
     trace = read_trace(folder / "trace.json.gz")
-    # Call 1 is the prefill of 5 tokens, so the recorded calls 4 to 7 read 2 sequences of 8, 9, 10 and 11 tokens.
+    # Call 1 is the prefill of 5 tokens, so the recorded calls 4 to 7 read 2 sequences of 8, 9, 10 and 11
+    # tokens.
     assert steps_of(trace) == [
         f"execute_2_context_0(sq0sk0sqsq0sqsk0)_generation_2(sq2sk{2 * n}sqsq2sqsk{2 * n})"
         for n in (8, 9, 10, 11)
