@@ -34,6 +34,7 @@ RAW: tuple[Table, ...] = (
         "raw_kernel", "raw", "Kernels.", *_ACTIVITY,
         "name_id INTEGER - | kernel name", "grid VARCHAR - | '[x,y,z]' blocks, no spaces, NULL where unknown",
         "block VARCHAR - | '[x,y,z]' threads", "registers INTEGER - | per thread", "shared_mem INTEGER B | per block",
+        "signature_id INTEGER - | key to signature: what the device event itself records (collectives), else NULL",
     ),
     make_table(
         "raw_gpu_copy", "raw", "Copies by the device.", *_ACTIVITY,
