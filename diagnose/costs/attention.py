@@ -202,7 +202,7 @@ def sdpa(call: OpCall) -> OpCost | None:
     )
 
 
-@model("aten::_flash_attention_forward")
+@model("aten::_flash_attention_forward", by_step=True)
 def flash_forward(call: OpCall) -> OpCost | None:
     """query, key, value, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, ...; varlen when cum_seq_q
     is there.
@@ -226,7 +226,7 @@ def flash_forward(call: OpCall) -> OpCost | None:
     )
 
 
-@model("aten::_efficient_attention_forward")
+@model("aten::_efficient_attention_forward", by_step=True)
 def efficient_forward(call: OpCall) -> OpCost | None:
     """query, key, value (batch, length, heads, d), bias, seqstart_q, seqstart_k, max_q, max_k, dropout_p,
     mask type

@@ -208,6 +208,15 @@ def scatter(call: OpCall) -> OpCost | None:
     )
 
 
+@model("aten::index_put_", "aten::_index_put_impl_", "aten::index_put")
+def index_put(call: OpCall) -> OpCost | None:
+    """self, indices (a list), values, accumulate: values read and written once; not told when they are one broadcast number."""
+    values = call.tensor(2)
+    if values is None or not values.dims:
+        return None
+    return OpCost(0.0, (3 if call.flag(3) else 2) * values.bytes, None, text(values.dims), "scatter")
+
+
 @model("aten::index_copy_", "aten::index_add_")
 def index_copy(call: OpCall) -> OpCost | None:
     """self, dim, index, source: the source read and written at the index (read too when added)."""

@@ -18,7 +18,7 @@ _UNARY = (
     "abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "bitwise_not", "ceil", "clamp", "clamp_min",
     "clamp_max", "conj_physical",
     "cos", "cosh", "deg2rad", "digamma", "elu", "erf", "erfc", "erfinv", "exp", "exp2", "expm1", "floor",
-    "frac", "gelu", 
+    "frac", "gelu",
     "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "lgamma", "log", "log10", "log1p", "log2",
     "log_sigmoid", "logit", "mish",
     "nan_to_num", "neg", "positive", "reciprocal", "relu", "relu6", "round", "rsqrt", "sgn", "sigmoid",

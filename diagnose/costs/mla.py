@@ -70,7 +70,7 @@ def _cost(
     )
 
 
-@model("vllm::unified_mla_attention_with_output", "vllm::unified_mla_attention")
+@model("vllm::unified_mla_attention_with_output", "vllm::unified_mla_attention", by_step=True)
 def vllm_mla(call: OpCall) -> OpCost | None:
     """q (tokens, H, nope + rope), latent (tokens, c), rotary key (tokens, 1, r). Decode steps only: the
     operator also
@@ -81,7 +81,7 @@ def vllm_mla(call: OpCall) -> OpCost | None:
     return _cost(call, q.dims[0], q.dims[1], latent.dims[-1], rotary.dims[-1], q.dtype, None)
 
 
-@model("_flashmla_C::fwd_kvcache_mla", "sgl_kernel::fwd_kvcache_mla", "flash_mla::fwd_kvcache_mla")
+@model("_flashmla_C::fwd_kvcache_mla", "sgl_kernel::fwd_kvcache_mla", "flash_mla::fwd_kvcache_mla", by_step=True)
 def flash_mla(call: OpCall) -> OpCost | None:
     """q (sequences, length, H, c + r), cache (blocks, block, 1, c + r), value width c."""
     q, cache = call.tensor(0), call.tensor(1)
@@ -93,7 +93,7 @@ def flash_mla(call: OpCall) -> OpCost | None:
     return _cost(call, q.dims[0] * q.dims[1], q.dims[2], c, q.dims[3] - c, q.dtype, cache)
 
 
-@model("_C::sm100_cutlass_mla_decode", "_C::cutlass_mla_decode", "sgl_kernel::cutlass_mla_decode")
+@model("_C::sm100_cutlass_mla_decode", "_C::cutlass_mla_decode", "sgl_kernel::cutlass_mla_decode", by_step=True)
 def cutlass_mla(call: OpCall) -> OpCost | None:
     """out (and lse), q_nope (sequences, H, c), q_pe (sequences, H, r), cache (blocks, block, c + r)."""
     threes = [t for t in call.tensors if len(t.dims) == 3]

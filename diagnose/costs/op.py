@@ -196,8 +196,8 @@ class OpCost:
     flops in FLOP (a multiply-add is 2); bytes_min: each input once and each output once, in encoded size;
     bytes_low and bytes_high: what DRAM may see (None: the measured band); dtype: type of the math, None where
     nothing is computed; shape: short text; role: what the main kernel does; strided: memory is not walked
-    contiguously; families: kernel families that may be the main kernel (empty: any, when the operator launched
-    it itself); parts: costs of helper kernels; m, n, k, batch: a matrix product; attention_length, head_dim:
+    contiguously; families: kernel families that may be the main kernel (empty: any that the operator launched
+    itself); parts: costs of helper kernels; m, n, k, batch: a matrix product; attention_length, head_dim:
     fused attention over whole sequences.
     """
 

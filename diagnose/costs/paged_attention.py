@@ -123,7 +123,7 @@ def _slides(call: OpCall) -> bool:
     return any("Sliding" in k for k in call.kernels)
 
 
-@model("vllm::unified_attention_with_output", "vllm::unified_attention")
+@model("vllm::unified_attention_with_output", "vllm::unified_attention", by_step=True)
 def vllm_unified(call: OpCall) -> OpCost | None:
     """query (tokens, H, d), key and value (tokens, H_kv, d) of the new tokens; the cache hides behind the
     layer's name."""
@@ -135,7 +135,7 @@ def vllm_unified(call: OpCall) -> OpCost | None:
     return step_attention(call.step, q.dims[0], heads, k.dims[1], d, v.dims[2], q.dtype, kv)
 
 
-@model("aiter::mha_batch_prefill", "aiter::mha_varlen_fwd", "aiter::flash_attn_varlen_func")
+@model("aiter::mha_batch_prefill", "aiter::mha_varlen_fwd", "aiter::flash_attn_varlen_func", by_step=True)
 def aiter_batch_prefill(call: OpCall) -> OpCost | None:
     """q (tokens, H, d), k and v (pool or tokens, H_kv, d), sequence offsets, KV offsets, KV page indices,
     longest q,
@@ -181,6 +181,7 @@ def aiter_batch_prefill(call: OpCall) -> OpCost | None:
     "_C::paged_attention_v2",
     "_rocm_C::paged_attention",
     "vllm::paged_attention_rocm",
+    by_step=True,
 )
 def vllm_paged(call: OpCall) -> OpCost | None:
     """out, [partials], query (sequences, H, d), key cache, value cache, num_kv_heads, scale, block table,
@@ -216,6 +217,7 @@ def vllm_paged(call: OpCall) -> OpCost | None:
     "_vllm_fa2_C::varlen_fwd", "_vllm_fa3_C::fwd", "sgl_kernel::fwd", "aiter::paged_attention_ragged",
     "flashinfer::batch_decode",
     "aiter::paged_attention_rocm", "trtllm::attn_custom_op_inplace", "sglang::unified_attention_with_output",
+    by_step=True,
 )  # fmt: skip
 def flash_paged(call: OpCall) -> OpCost | None:
     """q (tokens, H, d) and a cache (blocks, block, H_kv, d) or packed keys (tokens, H_kv, d)."""

@@ -80,7 +80,8 @@ def reduce(call: OpCall) -> OpCost | None:
 
 def _outputs(call: OpCall, x: Tensor) -> float:
     """Elements left: recorded dimensions are taken out; unreadable ones leave at least one."""
-    for i in (1, 2):
+    first = 2 if call.name.removeprefix("aten::") in ("norm", "linalg_vector_norm", "linalg_norm") else 1
+    for i in (first, first + 1):
         axes = call.integers(i)
         if axes and all(-len(x.dims) <= a < len(x.dims) for a in axes):
             gone = prod(x.dims[a] for a in {a % len(x.dims) for a in axes}) if x.dims else 1

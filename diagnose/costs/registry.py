@@ -9,25 +9,28 @@ from diagnose.costs.op import OpCall, OpCost
 Model = Callable[[OpCall], OpCost | None]
 
 _MODELS: dict[str, Model] = {}
+_NEED_STEP: set[str] = set()
 
 _MODULES = (
-    "matmul", "scaled_matmul", "weight_only", "convolution", "attention", "paged_attention", "mla", "moe",
-    "norms",
-    "elementwise", "rope_activation", "quantize", "kv_cache", "copy_cat_gather", "reductions", "sampling",
-    "ssm",
+    "matmul", "scaled_matmul", "weight_only", "convolution", "attention", "paged_attention", "mla", "moe", "norms",
+    "elementwise", "rope_activation", "quantize", "kv_cache", "copy_cat_gather", "reductions", "sampling", "ssm",
     "inductor", "collectives",
 )  # fmt: skip
 
 
-def model(*names: str) -> Callable[[Model], Model]:
-    """Register a function as the cost model of these operator names (as profilers print them,
-    `namespace::op`)."""
+def model(*names: str, by_step: bool = False) -> Callable[[Model], Model]:
+    """Register a function as the cost model of these operator names (as profilers print them, `namespace::op`).
+
+    `by_step`: the arguments do not say enough; the model also reads the engine step that the call ran in.
+    """
 
     def register(function: Model) -> Model:
         for name in names:
             if name in _MODELS:
                 raise ValueError(f"two cost models for {name}")
             _MODELS[name] = function
+            if by_step:
+                _NEED_STEP.add(name)
         return function
 
     return register
@@ -43,6 +46,12 @@ def modelled_names() -> frozenset[str]:
     """Every operator name with a cost model (Inductor's `triton_*` names come on top)."""
     _load()
     return frozenset(_MODELS)
+
+
+def needs_step(name: str) -> bool:
+    """Whether the model of this operator reads the engine step."""
+    _load()
+    return name in _NEED_STEP
 
 
 def model_of(name: str) -> Model | None:

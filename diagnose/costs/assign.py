@@ -1,0 +1,123 @@
+"""Writes table `cost`: what each kernel computed and moved, from the operator that launched it.
+
+The innermost operator of a kernel's ancestry whose model gives a cost owns the kernel; kernels of one call share its
+cost by role. Work is done once per distinct (operator, arguments, kernel names) and joined back, so that a million
+kernels cost little. Kernels without an operator take the cost of identical linked kernels (`same_kernel`).
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from diagnose.costs.cost_rows import SHAPE_COLUMNS, CostRows
+from diagnose.costs.cpu import assign_cpu
+from diagnose.costs.op import OpCall, OpCost, StepInfo, parse_call
+from diagnose.costs.registry import cost_of, model_of, needs_step
+from diagnose.costs.same_kernel import assign_same_kernel
+from diagnose.costs.share import share
+from diagnose.costs.untyped import with_types
+from diagnose.store.schema import BY_NAME
+from diagnose.store.sqlfile import read_sql
+from diagnose.store.store import Store
+
+ROUNDS = 6
+"""How many modelled ancestors are tried for one kernel (a linear inside a fused operator inside a compiled region)."""
+
+
+def assign_costs(store: Store, *, arch: str | None = None) -> None:
+    """Fill table `cost` for every kernel, copy and memset whose work is known.
+
+    Reads `kernel`, `op`, `signature`, `name`, `gpu_copy`, `gpu_memset` and, where present, `step`. `arch` is the device's
+    architecture, None when unknown. Kernels without a defensible cost get no row.
+    """
+    store.con.execute("DROP TABLE IF EXISTS cost")
+    store.con.execute(BY_NAME["cost"].ddl())
+    have = {row[0] for row in store.rows("SELECT table_name FROM information_schema.tables")}
+    for name in ("op", "signature", "gpu_copy", "gpu_memset", "step"):
+        if name not in have:
+            store.con.execute(BY_NAME[name].ddl())
+    calls = _Calls(store)
+    _mark_modelled(store)
+    store.con.execute(read_sql("diagnose.costs", "todo.sql"))
+    for _ in range(ROUNDS):
+        if not _round(store, calls):
+            break
+    assign_cpu(store, calls.call)
+    assign_same_kernel(store)
+    store.con.execute(read_sql("diagnose.costs", "recorded_bytes.sql"))
+    for name in ("cost_model_name", "cost_todo", "cost_placed", "cost_combo", "cost_found"):
+        store.con.execute(f"DROP TABLE IF EXISTS {name}")
+
+
+class _Calls:
+    """Operator calls by (operator name, signature): each is parsed once."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._names: dict[int, str] = dict(store.rows("SELECT name_id, text FROM name"))
+        self._calls: dict[tuple[int, int | None], OpCall] = {}
+        self._steps: dict[int, StepInfo] = {}
+        self._signatures: dict[int, tuple[Any, ...]] = {
+            row[0]: row[1:]
+            for row in store.rows(
+                "SELECT signature_id, input_dims, input_dtypes, input_strides, scalar_args, extra FROM signature"
+            )
+        }
+        for step_id, *numbers in store.rows(
+            """SELECT step_id, phase, sequences, prefill_tokens, decode_tokens, context_tokens, prefill_context_tokens,
+            prefill_pairs FROM step"""
+        ):
+            self._steps[step_id] = StepInfo(*numbers)
+
+    def name(self, name_id: int) -> str:
+        """Text of a name."""
+        return self._names.get(name_id) or ""
+
+    def call(self, name_id: int, signature_id: int | None) -> OpCall:
+        """The parsed call of an operator name and a signature (no arguments when nothing was recorded)."""
+        key = (name_id, signature_id)
+        if key not in self._calls:
+            columns = self._signatures.get(signature_id) if signature_id is not None else None
+            self._calls[key] = parse_call(self.name(name_id), *(columns or (None, None)))
+        return self._calls[key]
+
+    def step(self, step_id: int | None) -> StepInfo | None:
+        """Numbers of a step."""
+        return self._steps.get(step_id) if step_id is not None else None
+
+
+def _mark_modelled(store: Store) -> None:
+    rows = store.rows("SELECT DISTINCT name_id, text FROM name WHERE name_id IN (SELECT DISTINCT name_id FROM op)")
+    known = [(name_id, text) for name_id, text in rows if text and model_of(text) is not None]
+    store.insert_columns(
+        "cost_model_name",
+        {"name_id": [n for n, _ in known], "by_step": [needs_step(t) for _, t in known]},
+        {"name_id": "INTEGER", "by_step": "BOOLEAN"},
+    )
+
+
+def _round(store: Store, calls: _Calls) -> bool:
+    """Try the nearest modelled ancestor of every kernel still without a cost; False when none is left to try."""
+    store.con.execute(read_sql("diagnose.costs", "owners.sql"))
+    if not store.scalar("SELECT count(*) FROM cost_placed"):
+        return False
+    rows = CostRows()
+    combos = store.rows(
+        """SELECT combo_id, op_name_id, signature_id, step_id, kernel_names, direct,
+        mean_ns FROM cost_combo ORDER BY combo_id"""
+    )
+    for combo_id, op_name_id, signature_id, step_id, names, direct, mean_ns in combos:
+        kernels = tuple(calls.name(n) for n in names)
+        call = with_types(replace(calls.call(op_name_id, signature_id), kernels=kernels))
+        cost, source = cost_of(call), "shape"
+        if cost is None and step_id is not None:
+            cost, source = cost_of(replace(call, step=calls.step(step_id))), "step"
+        if cost is None:
+            continue
+        for position, one in enumerate(share(cost, kernels, tuple(direct), tuple(mean_ns)), start=1):
+            if one is not None:
+                rows.add((combo_id, position), one, source)
+    rows.write(store, "cost_found", {"combo_id": "INTEGER", "position": "INTEGER"})
+    store.con.execute(read_sql("diagnose.costs", "take_costs.sql"))
+    return True
+
+

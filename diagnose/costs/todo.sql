@@ -1,0 +1,5 @@
+-- Kernels still without a cost, with the operator to ask next. The CPU's operators are dealt with apart.
+CREATE OR REPLACE TABLE cost_todo AS
+SELECT kernel_id, op_id AS launched_by, op_id AS ask, step_id, name_id, start_ns, dur_ns
+FROM kernel
+WHERE op_id IS NOT NULL AND device_id <> -1;
