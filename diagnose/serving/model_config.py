@@ -371,3 +371,10 @@ _FUSED = {
 
 def _counts(values: list[str]) -> dict[str, int]:
     return {v: values.count(v) for v in dict.fromkeys(values)}
+
+
+def load_model(arg: str) -> ModelConfig:
+    """The model of `--model FILE|NAME`; see `diagnose.serving.model_load`, which holds the reading."""
+    from diagnose.serving.model_load import load_model as read
+
+    return read(arg)
