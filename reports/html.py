@@ -20,7 +20,7 @@ from diagnose.reports.charts.figure import Column, Figure, Table
 from diagnose.reports.json import to_json
 from diagnose.reports.marker import DATA_ID, MARKER
 from diagnose.reports.numbers import confidence, count, sig3, time_unit
-from diagnose.reports.text import clean, sentence, shorten
+from diagnose.reports.text import clean, keep_units, sentence, shorten
 from diagnose.reports.words import BUCKET, OBJECTIVE, PROVENANCE, bucket_label, limit_name, words
 
 if TYPE_CHECKING:
@@ -31,6 +31,10 @@ _HERE = Path(__file__).resolve().parent
 _STATIC_KERNELS = 25
 # Above this the embedded JSON is compressed, so that a trace with thousands of kernel rows stays under the page's 2 MB.
 _PLAIN_JSON_BYTES = 400_000
+
+_OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z0-9-]+(?: (?:FILE|NAME|DIR|REGEX))?)")
+
+_UNSAFE_IN_SCRIPT = re.compile("[<\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 SECTIONS = (
     ("verdict", "Verdict"), ("time", "Time"), ("limits", "Limits"), ("hypotheses", "Hypotheses"),
@@ -72,11 +76,19 @@ def to_html(d: Diagnosis) -> str:
 
 
 def json_script(value: Any) -> Markup:
-    """A value as JSON that is safe inside a script element: `<` never appears."""
+    """A value as JSON that is safe inside a script element: `<` and direction controls are written as `\\uXXXX`."""
     from markupsafe import Markup
 
-    data = value if isinstance(value, bytes) else msgspec.json.encode(value)
-    return Markup(data.replace(b"<", b"\\u003c").decode())
+    text = (value if isinstance(value, bytes) else msgspec.json.encode(value)).decode()
+    return Markup(_UNSAFE_IN_SCRIPT.sub(lambda m: f"\\u{ord(m.group()):04x}", text))
+
+
+def prose(text: str) -> Markup:
+    """A sentence for the page: options such as `--metrics FILE` as unbreakable code, numbers kept with their units."""
+    from markupsafe import Markup, escape
+
+    escaped = str(escape(keep_units(clean(text))))
+    return Markup(_OPTION.sub(r'<code class="option">\1</code>', escaped))
 
 
 def embed_json(data: bytes) -> tuple[str | Markup, str]:
@@ -132,7 +144,8 @@ def _environment() -> Environment:
         trim_blocks=True, lstrip_blocks=True, auto_reload=False,
     )  # fmt: skip
     filters: dict[str, Callable[..., Any]] = {
-        "clean": clean, "shorten": shorten, "sentence": sentence, "slug": slug, "json_script": json_script
+        "clean": clean, "shorten": shorten, "sentence": sentence, "slug": slug, "json_script": json_script,
+        "units": keep_units, "prose": prose,
     }  # fmt: skip
     environment.filters.update(filters)
     return environment
@@ -145,9 +158,10 @@ def slug(value: object) -> str:
 
 def _context(d: Diagnosis) -> dict[str, Any]:
     v = d.verdict
-    cards = [view.card(h) for h in d.hypotheses]
+    alone = len(d.phases) == 1
+    cards = [view.card(h, alone) for h in d.hypotheses]
     first = view.first_trial(d)
-    first_card = view.card(first) if first else None
+    first_card = view.card(first, alone) if first else None
     files = ", ".join(clean(s.path) for s in d.source)
     data, encoding = embed_json(to_json(d))
     subject = limit_name(v.limit) if v.limit == "inconclusive" else f"limited by {limit_name(v.limit)}"

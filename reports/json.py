@@ -42,6 +42,11 @@ def json_schema() -> dict[str, Any]:
     return {"$schema": _SCHEMA_ID, "title": f"diagnosis, schema {SCHEMA}", **schema}
 
 
+def schema_text() -> str:
+    """The schema as it is published in `docs/diagnose-1.schema.json`."""
+    return msgspec.json.format(msgspec.json.encode(json_schema()), indent=2).decode() + "\n"
+
+
 def _close_words(definition: dict[str, Any]) -> None:
     """Replace free strings by the vocabulary where the contract fixes one."""
     properties: dict[str, Any] = definition.get("properties", {})

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 UNKNOWN = "unknown"
-NARROW_SPACE = "\u202f"
 
 _TIME = (("s", 1e9), ("ms", 1e6), ("µs", 1e3), ("ns", 1.0))
 _BYTES = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0))
@@ -42,12 +41,14 @@ def percent(share: float | None, unknown: str = UNKNOWN) -> str:
 
 
 def _percent_digits(value: float) -> str:
-    """One decimal at most, and never `100` for what is not all of it nor `0` for what is not nothing."""
+    """One decimal, and never `100` for what is not all of it nor `0` for what is not nothing."""
     if 99.95 <= value < 100:
         return "> 99.9"
     if 0 < value < 0.05:
         return "< 0.1"
-    return "100" if value == 100 else sig3(round(value, 1)) if value >= 1 else f"{value:.1f}"
+    if value in {0, 100}:
+        return f"{value:.0f}"
+    return sig3(value) if abs(value) > 100 else f"{value:.1f}"
 
 
 def confidence(value: float | None) -> str:

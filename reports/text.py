@@ -7,7 +7,13 @@ import re
 _INVISIBLE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]"
 )
-_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>()#+!|~@$&-])")
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]<|~$&])")
+_MARKDOWN_START = re.compile(r"^(?:(?=[-+>#])|\d+(?=[.)]\s))")
+# Renderers of tickets link these even where they are escaped; an invisible word joiner inside stops that.
+_REFERENCE = re.compile(r"@(?=\w)|#(?=\d)|(?<=:)(?=//)|(?<=www)(?=\.)", re.IGNORECASE)
+_UNIT = re.compile(
+    r"(?<=\d) (?=(?:%|×|ns|µs|ms|s|min|B|kB|MB|GB|TB|GB/s|TB/s|[MGTP]?FLOP(?:/s|/B)?|tokens?|tokens/s)\b|%|×)"
+)
 
 
 def _visible(match: re.Match[str]) -> str:
@@ -36,16 +42,20 @@ def shorten(value: object, width: int = 72) -> str:
 
 def markdown(value: object) -> str:
     """Text for a Markdown paragraph or table cell: nothing in it can format, link, mention or break a table."""
-    return _MARKDOWN.sub(r"\\\1", clean(value))
+    text = _MARKDOWN.sub(r"\\\1", clean(value))
+    text = _MARKDOWN_START.sub(lambda m: m.group() + "\\", text)
+    return _REFERENCE.sub(lambda m: m.group() + "\u2060", text)
 
 
-def markdown_code(value: object, width: int | None = None) -> str:
-    """A code span that holds any text, also backticks; pipes are escaped because tables split on them first."""
+def markdown_code(value: object, width: int | None = None, in_table: bool = False) -> str:
+    """A code span that holds any text, also backticks; in a table pipes are escaped, because it splits on them first."""
     text = (clean(value) if width is None else shorten(value, width)) or " "
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * (longest + 1)
     pad = " " if text[0] == "`" or text[-1] == "`" else ""
-    return f"{fence}{pad}{text.replace('|', chr(92) + '|')}{pad}{fence}"
+    if in_table:
+        text = text.replace("|", "\\|")
+    return f"{fence}{pad}{text}{pad}{fence}"
 
 
 def sentence(value: object) -> str:
@@ -55,3 +65,8 @@ def sentence(value: object) -> str:
         return ""
     text = text[0].upper() + text[1:]
     return text if text[-1] in ".!?:" else f"{text}."
+
+
+def keep_units(text: str) -> str:
+    """A no-break space between a number and its unit, so that a line never starts with `%` or `ms`."""
+    return _UNIT.sub("\u00a0", text)

@@ -165,7 +165,7 @@ def _batch(phases: list[Phase]) -> str:
             continue
         batch = "batch unknown" if p.sequences is None else f"batch {count(p.sequences)}"
         context = "context unknown" if p.context_tokens is None else f"{count(p.context_tokens)} context tokens"
-        parts.append(f"{phase_name(p.phase)}: {batch}, {context}")
+        parts.append(f"{phase_name(p.phase, len(phases) == 1)}: {batch}, {context}")
     return "; ".join(parts) or UNKNOWN
 
 
@@ -181,7 +181,7 @@ def evidence_line(e: Evidence) -> EvidenceLine:
     )
 
 
-def trial(x: Experiment, limit: str) -> Trial:
+def trial(x: Experiment, limit: str, alone: bool = False) -> Trial:
     """An experiment in words, with a strip that shows now, the prediction and the runner-up's on one scale."""
     unit = x.prediction.unit
     runner = x.under_runner_up
@@ -196,7 +196,7 @@ def trial(x: Experiment, limit: str) -> Trial:
         refuted_if=sentence(x.refuted_if),
         cost=clean(x.cost),
         risk=clean(x.risk),
-        phase=phase_name(x.phase) if x.phase else "",
+        phase=phase_name(x.phase, alone) if x.phase else "",
         strip=_strip(x, limit),
     )
 
@@ -225,15 +225,15 @@ def _strip(x: Experiment, limit: str) -> list[Span]:
     ]  # fmt: skip
 
 
-def card(h: Hypothesis) -> Card:
-    """A hypothesis in words."""
+def card(h: Hypothesis, alone: bool = False) -> Card:
+    """A hypothesis in words; `alone` as for `phase_name`."""
     gain = ""
     if h.gain:
         gain = f"{words(h.gain.metric)} {interval(h.gain.low, h.gain.high, h.gain.unit)}"
     return Card(
         id=clean(h.id),
         limit=limit_name(h.limit),
-        phase=phase_name(h.phase),
+        phase=phase_name(h.phase, alone),
         status=h.status,
         status_word=STATUS.get(h.status, words(h.status)),
         statement=sentence(h.statement),
@@ -246,7 +246,7 @@ def card(h: Hypothesis) -> Card:
         evidence=[evidence_line(e) for e in h.evidence],
         counter=[evidence_line(e) for e in h.counter_evidence],
         missing=[sentence(m) for m in h.missing],
-        trial=trial(h.experiment, h.limit) if h.experiment else None,
+        trial=trial(h.experiment, h.limit, alone) if h.experiment else None,
     )
 
 
@@ -262,7 +262,7 @@ def phase_lines(d: Diagnosis) -> list[PhaseLine]:
     unit = time_unit([_step_ns(p) for p in d.phases])
     return [
         PhaseLine(
-            phase=phase_name(p.phase),
+            phase=phase_name(p.phase, len(d.phases) == 1),
             limit=limit_name(p.limit),
             confidence=confidence(p.confidence),
             meter=0.0 if p.confidence is None else 100 * p.confidence,

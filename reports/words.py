@@ -104,11 +104,11 @@ def bucket_label(bucket: str) -> str:
     return BUCKET[bucket].label if bucket in BUCKET else bucket.replace("_", " ")
 
 
-def phase_name(phase: str | None) -> str:
-    """Phase names are words already; work that no engine step owns is called `whole window`."""
+def phase_name(phase: str | None, alone: bool = False) -> str:
+    """Phase names are words already. `alone`: the result knows no other phase, so `other` is the whole window."""
     if phase is None:
         return "run"
-    return "whole window" if phase == "other" else phase
+    return "whole window" if phase == "other" and alone else phase
 
 
 def words(code: str | None) -> str:

@@ -30,9 +30,10 @@ class Bar:
 
 def phase_bars(d: Diagnosis) -> list[Bar]:
     """Bars per phase and step; without phases one bar a device over its window."""
+    alone = len(d.phases) == 1
     bars = [
         Bar(
-            phase_name(p.phase) if p.steps == 1 else f"{phase_name(p.phase)} × {p.steps:,}",
+            phase_name(p.phase, alone) + (f" × {p.steps:,}" if p.steps != 1 and not (alone and p.phase == "other") else ""),
             {b: ns / p.steps for b, ns in p.attribution_ns.items()},
             _PER_STEP,
         )
@@ -61,6 +62,15 @@ def attribution_figure(d: Diagnosis) -> Figure | None:
     return stacked(bars, "time", "Where the time went", _title(bars)) if bars else None
 
 
+def attribution_figure_table(d: Diagnosis) -> Table | None:
+    """The table of the main bar chart alone, for writers without charts."""
+    bars = phase_bars(d)
+    if not bars:
+        return None
+    unit = time_unit([bar.total for bar in bars])
+    return _table(bars, _used(bars), unit.name, unit.scale, f"{unit.name} per {bars[0].per}")
+
+
 def devices_figure(d: Diagnosis) -> Figure | None:
     """Devices or ranks side by side; None for a single device."""
     bars = device_bars(d)
@@ -69,10 +79,12 @@ def devices_figure(d: Diagnosis) -> Figure | None:
     longest = max(bars, key=lambda bar: bar.total)
     shortest = min(bars, key=lambda bar: bar.total)
     unit = time_unit([longest.total])
-    title = (
-        f"Windows of {unit.text(shortest.total)} ({shortest.label}) to {unit.text(longest.total)} {unit.name} "
-        f"({longest.label}); {_largest_difference(bars)}"
-    )
+    low, high = unit.text(shortest.total), unit.text(longest.total)
+    if low == high:
+        windows = f"Every window is {high} {unit.name}"
+    else:
+        windows = f"Windows of {low} ({shortest.label}) to {high} {unit.name} ({longest.label})"
+    title = f"{windows}; {_largest_difference(bars)}"
     return stacked(bars, "devices", "Devices side by side", title)
 
 
@@ -109,7 +121,7 @@ def stacked(bars: list[Bar], id_: str, name: str, title: str) -> Figure:
     import polars as pl
 
     unit = time_unit([bar.total for bar in bars])
-    used = [bucket for bucket in BUCKET if any(bar.attribution.get(bucket) for bar in bars)]
+    used = _used(bars)
     scale = max(bar.total for bar in bars) / unit.scale
     long = (
         pl.DataFrame(
@@ -173,6 +185,11 @@ def stacked(bars: list[Bar], id_: str, name: str, title: str) -> Figure:
     )
 
 
+def _used(bars: list[Bar]) -> list[str]:
+    """Buckets that any bar has time in, in the fixed order."""
+    return [bucket for bucket in BUCKET if any(bar.attribution.get(bucket) for bar in bars)]
+
+
 def bucket_legend(used: list[str]) -> list[Swatch]:
     """Legend entries of these buckets in the fixed order."""
     return [
@@ -193,15 +210,17 @@ def _describe(bars: list[Bar]) -> str:
 def _table(bars: list[Bar], used: list[str], unit: str, scale: float, axis: str) -> Table:
     columns = [Column("bucket", numeric=False)]
     for bar in bars:
-        columns += [Column(clean(bar.label), unit, "measured"), Column("share", "%", "derived")]
+        columns += [Column(clean(bar.label), unit, "measured"), Column("share", "%", "measured")]
     rows = []
     for bucket in used:
         row = [bucket_label(bucket)]
         for bar in bars:
             ns = bar.attribution.get(bucket, 0.0)
             row += [sig3(ns / scale), percent(ns / bar.total).removesuffix(" %")]
-        rows.append(row)
+        rows.append([*row, BUCKET[bucket].meaning])
     total = ["total"]
     for bar in bars:
         total += [sig3(bar.total / scale), "100"]
+    columns.append(Column("meaning", numeric=False))
+    total.append("every nanosecond of it is in exactly one bucket")
     return Table(f"Time by bucket, {axis}", columns, [*rows, total])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -81,7 +82,7 @@ def _points(kernels: list[KernelRow]) -> tuple[list[_Point], int]:
         point = grouped.get((row.name, row.phase))
         if point is None:
             grouped[row.name, row.phase] = _Point(
-                row.name, phase_name(row.phase), row.time_ns, row.flops, row.bytes, row
+                row.name, phase_name(row.phase) if row.phase else "outside", row.time_ns, row.flops, row.bytes, row
             )
             continue
         point.time_ns += row.time_ns
@@ -180,8 +181,10 @@ def _spec(
     import polars as pl
 
     with drawing() as alt:
-        x = alt.X("x:Q", title="arithmetic intensity, FLOP per byte", scale=alt.Scale(type="log", nice=False))
-        y = alt.Y("y:Q", title="achieved, TFLOP/s", scale=alt.Scale(type="log", nice=False))
+        xs = [p.intensity for p in points] + [r["x"] for r in roofs]
+        ys = [p.tflops for p in points] + [r["y"] for r in roofs]
+        x = _log_axis(alt, alt.X, "x:Q", "arithmetic intensity, FLOP per byte", min(xs) / 1.3, max(xs) * 1.1)
+        y = _log_axis(alt, alt.Y, "y:Q", "achieved, TFLOP/s", min(ys) / 1.6, max(ys) * 2)
         layers = []
         if roofs:
             lines = alt.Chart(pl.DataFrame(roofs))
@@ -236,16 +239,31 @@ def _spec(
         return finish(alt.layer(*layers), _HEIGHT)
 
 
+def _log_axis(alt: Any, channel: Any, field: str, title: str, low: float, high: float) -> Any:
+    """A logarithmic axis with a line and a label at each power of ten: more lines hide the points."""
+    first, last = math.ceil(math.log10(low)), math.floor(math.log10(high))
+    every = 1 if last - first <= 8 else 2
+    tens = [10.0**power for power in range(first, last + 1, every)]
+    return channel(
+        field,
+        title=title,
+        scale=alt.Scale(type="log", nice=False, domain=[low, high]),
+        axis=alt.Axis(values=tens, format="~g"),
+    )
+
+
 def _title(points: list[_Point]) -> str:
     total = sum(p.time_ns for p in points)
     at_roof = sum(p.time_ns for p in points if p.heaviest.bound in {"compute", "hbm"})
     rest = total - at_roof
     unit = time_unit([total])
     if rest <= 0:
-        return f"All {unit.text(total)} {unit.name} of kernel time with FLOPs and bytes runs near a roof"
+        return f"All {unit.text(total)} {unit.name} of kernel time drawn here runs near a roof"
+    worst = max((p for p in points if p.heaviest.bound not in {"compute", "hbm"}), key=lambda p: p.time_ns)
+    label = worst.heaviest.op or worst.heaviest.role or worst.heaviest.family
     return (
-        f"{percent(at_roof / total)} of the {unit.text(total)} {unit.name} of kernel time with FLOPs and bytes runs near a "
-        f"roof; {unit.text(rest)} {unit.name} runs away from it"
+        f"{unit.text(rest)} of {unit.text(total)} {unit.name} of kernel time drawn here ({percent(rest / total)}) runs far "
+        f"from the roofs, most of it in {shorten(label, 40)}"
     )
 
 

@@ -118,6 +118,7 @@
     const digits = Math.max(0, 2 - exponent);
     return rounded.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
   }
+  const share = (v) => v >= 99.95 && v < 100 ? "> 99.9" : v > 0 && v < 0.05 ? "< 0.1" : v === 0 || v === 100 ? String(v) : v.toFixed(1);
   const words = (code) => (code ?? "").replaceAll("_", " ");
 
   async function kernelTable() {
@@ -138,13 +139,12 @@
     const picks = { phase: "phase", bound: "bound", source: "cost_source" };
 
     const text = {
-      phase: (k) => k.phase === "other" ? "whole window" : clean(k.phase ?? "outside steps"),
+      phase: (k) => clean(k.phase || "outside steps"),
       count: (k) => k.count.toLocaleString("en-US"),
       time_ns: (k) => sig3(k.time_ns / 1e6),
-      share: (k) => sig3(k.share),
+      share: (k) => share(k.share),
       per_call: (k) => k.per_call === null ? "unknown" : sig3(k.per_call / 1e3),
       bound: (k) => labels.buckets[k.bound] ?? words(clean(k.bound)),
-      reason: (k) => clean([k.reason, ...(k.flags ?? []).map(words)].filter(Boolean).join("; ")) || "not stated",
       cost_source: (k) => clean(words(k.cost_source)) || "none",
     };
     const nameCell = (k) => {
@@ -159,7 +159,7 @@
         details.append(summary, make("code", full, { class: "full" }));
         cell.append(details);
       }
-      const sub = [k.op ?? k.role ?? k.family, k.shape, k.dtype].filter(Boolean).map((v) => shorten(clean(words(v)), 90)).join(" · ");
+      const sub = [k.op || k.role || words(k.family), k.shape, k.dtype].filter(Boolean).map((v) => shorten(clean(v), 90)).join(" · ");
       if (sub) cell.append(make("div", sub, { class: "sub" }));
       return cell;
     };
@@ -170,7 +170,12 @@
         if (key === "name") { row.append(nameCell(k)); continue; }
         const cell = make("td", text[key] ? text[key](k) : sig3(k[key]), { "data-label": header.dataset.label });
         if (header.classList.contains("n")) cell.className = "n";
-        if (key === "reason") cell.className = "why";
+        if (key === "bound") {
+          cell.className = "why";
+          const reason = [k.reason, ...(k.flags ?? []).map(words)].filter(Boolean).map(clean).join("; ");
+          if (reason) cell.append(make("div", reason, { class: "sub" }));
+        }
+        if (cell.textContent === "unknown") cell.classList.add("unknown");
         row.append(cell);
       }
       return row;
@@ -193,7 +198,7 @@
       }
       const time = kept.reduce((sum, k) => sum + k.time_ns, 0);
       byId("kernel-count").textContent = `${Math.min(state.shown, kept.length).toLocaleString("en-US")} of `
-        + `${kept.length.toLocaleString("en-US")} rows shown, ${sig3(time / 1e6)} ms in them, ${sig3(100 * time / total)} % of kernel time.`;
+        + `${kept.length.toLocaleString("en-US")} rows shown, ${sig3(time / 1e6)} ms in them, ${share(100 * time / total)} % of kernel time.`;
       byId("kernel-more").hidden = kept.length <= state.shown;
       byId("kernel-sort").value = `${state.key} ${state.down ? "down" : "up"}`;
     }

@@ -3,10 +3,7 @@
 Numbers are those of public traces rounded, or plain arithmetic; nothing here comes from running the pipeline.
 """
 
-import shutil
-import subprocess
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -437,6 +434,12 @@ CASES: dict[str, Callable[[], c.Diagnosis]] = {
 def any_case(request: pytest.FixtureRequest) -> c.Diagnosis:
     """Each of the modelled runs in turn."""
     return CASES[request.param]()
+
+
+@pytest.fixture
+def many_kernels() -> c.Diagnosis:
+    """A run with 6,004 rows of long names: more JSON than a page may hold."""
+    return prefill_inefficient(6000)
 
 
 @pytest.fixture
