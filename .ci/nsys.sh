@@ -16,11 +16,19 @@ skip() {
     exit 0
 }
 
+# The last nvtx whose ranges this nsys records, for captures with ranges; without it captures have none.
+nvtx() {
+    local python="${PYTHON:-python3}"
+    [ -d "$folder/python/nvtx" ] || timeout 120 "$python" -m pip install -q --no-deps --target "$folder/python" \
+        nvtx==0.2.11 >/dev/null 2>&1 || true
+}
+
 works() {
     [ -x "$nsys" ] && timeout 60 "$nsys" --version >/dev/null 2>&1
 }
 
 if works; then
+    nvtx
     echo "$nsys"
     exit 0
 fi
@@ -73,4 +81,5 @@ mkdir -p "$folder"
 rm -rf "${folder:?}/root"
 mv "$work/root" "$folder/root"
 works || skip "the unpacked nsys does not run here (it also needs libpfm4 and libgssapi-krb5-2)"
+nvtx
 echo "$nsys"

@@ -114,6 +114,7 @@ def _write_raw(store: Store, tables: Tables, counters: bool) -> None:
         ("profiler_overhead", "nsys_own_time"),
     ):
         store.save(table, f"SELECT * FROM {view}")
+        store.con.execute(f"DROP VIEW {view}")
     if counters:
         # A clock above 10^5 is in Hz whatever the metric's name says; NVLink has several metrics a direction.
         store.save(

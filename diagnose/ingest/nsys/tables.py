@@ -116,11 +116,16 @@ class SqliteTables:
                 manager.AdbcStatement(connection) as statement,
             ):
                 statement.set_sql_query(f'SELECT {", ".join(names)} FROM "{table}"{_where(where)}')
-                store.con.register("scan", statement.execute_query()[0])
+                store.con.register("scan_stream", statement.execute_query()[0])
+                # decode raises for bytes that are not UTF-8, which nothing else checks before a later reading fails.
+                texts = [f'decode(encode("{c}")) AS "{c}"' for c in columns if c in _TEXT_COLUMNS]
+                replace = f" REPLACE ({', '.join(texts)})" if texts and table != "GPU_METRICS" else ""
+                store.con.execute(f"CREATE OR REPLACE TEMP VIEW scan AS SELECT *{replace} FROM scan_stream")
                 try:
                     yield
                 finally:
-                    store.con.unregister("scan")
+                    store.con.execute("DROP VIEW IF EXISTS scan")
+                    store.con.unregister("scan_stream")
         except duckdb.OutOfMemoryException:
             raise
         except (manager.Error, duckdb.Error) as error:
