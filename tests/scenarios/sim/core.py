@@ -134,6 +134,8 @@ class Activity:
     pdl: bool = False
     graph: tuple[int, int] | None = None
     role: str = ""
+    tensor_share: float = 0.0  # of the tensor peak, while it runs
+    dram_share: float = 0.0  # of the DRAM peak
     step: int = -1
     start: int = -1
     end: int = -1

@@ -13,7 +13,27 @@ from sim.serving import BLOCK, Serve, Served, StepRecord
 EPOCH = 1_759_300_000.0  # wall-clock time of the run's first event
 TTFT_BUCKETS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0,
                 640.0, 2560.0)  # fmt: skip
-ITL_BUCKETS = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0)
+ITL_BUCKETS = (
+    0.01,
+    0.025,
+    0.05,
+    0.075,
+    0.1,
+    0.15,
+    0.2,
+    0.3,
+    0.4,
+    0.5,
+    0.75,
+    1.0,
+    2.5,
+    5.0,
+    7.5,
+    10.0,
+    20.0,
+    40.0,
+    80.0,
+)
 E2E_BUCKETS = (0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0, 1920.0,
                7680.0)  # fmt: skip
 TOKEN_BUCKETS = (1.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0)
@@ -46,18 +66,49 @@ def scrape(run: Served, seconds: float) -> str:
 
     def single(name: str, kind: str, value: float, doc: str, extra: str = "") -> None:
         metric = name + ("_total" if kind == "counter" else "")
-        out.extend([f"# HELP {metric} {doc}", f"# TYPE {metric} {kind}", f"{metric}{{{label}{extra}}} {float(value)}"])
+        out.extend(
+            [
+                f"# HELP {metric} {doc}",
+                f"# TYPE {metric} {kind}",
+                f"{metric}{{{label}{extra}}} {float(value)}",
+            ]
+        )
 
-    single("vllm:num_requests_running", "gauge", step.running, "Number of requests in model execution batches.")
+    single(
+        "vllm:num_requests_running", "gauge", step.running, "Number of requests in model execution batches."
+    )
     single("vllm:num_requests_waiting", "gauge", step.waiting, "Number of requests waiting to be processed.")
-    single("vllm:kv_cache_usage_perc", "gauge", step.used_blocks / run.blocks, "KV-cache usage. 1 means 100 percent usage.")
+    single(
+        "vllm:kv_cache_usage_perc",
+        "gauge",
+        step.used_blocks / run.blocks,
+        "KV-cache usage. 1 means 100 percent usage.",
+    )
     hits = sum(r.cached for r in started)
-    single("vllm:prefix_cache_queries", "counter", sum(r.prompt for r in started), "Prefix cache queries, in tokens.")
+    single(
+        "vllm:prefix_cache_queries",
+        "counter",
+        sum(r.prompt for r in started),
+        "Prefix cache queries, in tokens.",
+    )
     single("vllm:prefix_cache_hits", "counter", hits, "Prefix cache hits, in tokens.")
-    single("vllm:num_preemptions", "counter", step.preemptions, "Cumulative number of preemptions from the engine.")
-    single("vllm:prompt_tokens", "counter", sum(r.prompt for r in begun), "Number of prefill tokens processed.")
+    single(
+        "vllm:num_preemptions",
+        "counter",
+        step.preemptions,
+        "Cumulative number of preemptions from the engine.",
+    )
+    single(
+        "vllm:prompt_tokens", "counter", sum(r.prompt for r in begun), "Number of prefill tokens processed."
+    )
     single("vllm:generation_tokens", "counter", step.generated, "Number of generation tokens processed.")
-    single("vllm:request_success", "counter", len(done), "Count of successfully processed requests.", ',finished_reason="length"')
+    single(
+        "vllm:request_success",
+        "counter",
+        len(done),
+        "Count of successfully processed requests.",
+        ',finished_reason="length"',
+    )
     config = {
         "block_size": BLOCK, "cache_dtype": "auto" if s.options.kv_dtype == "bf16" else "fp8", "enable_prefix_caching": s.prefix_caching,
         "gpu_memory_utilization": 0.9, "num_gpu_blocks": run.blocks, "num_cpu_blocks": "None", "sliding_window": "None",
@@ -71,18 +122,53 @@ def scrape(run: Served, seconds: float) -> str:
                       "Histogram of number of tokens per engine_step.")  # fmt: skip
     out += _histogram("vllm:time_to_first_token_seconds", label, [(r.token_times[0] - r.arrival) / 1e9 for r in begun], TTFT_BUCKETS,
                       "Histogram of time to first token in seconds.")  # fmt: skip
-    gaps = [(b - a) / 1e9 for r in begun for a, b in zip(r.token_times, r.token_times[1:], strict=False) if b <= now]
-    out += _histogram("vllm:inter_token_latency_seconds", label, gaps, ITL_BUCKETS, "Histogram of inter-token latency in seconds.")
+    gaps = [
+        (b - a) / 1e9
+        for r in begun
+        for a, b in zip(r.token_times, r.token_times[1:], strict=False)
+        if b <= now
+    ]
+    out += _histogram(
+        "vllm:inter_token_latency_seconds",
+        label,
+        gaps,
+        ITL_BUCKETS,
+        "Histogram of inter-token latency in seconds.",
+    )
     out += _histogram("vllm:e2e_request_latency_seconds", label, [(r.token_times[-1] - r.arrival) / 1e9 for r in done], E2E_BUCKETS,
                       "Histogram of e2e request latency in seconds.")  # fmt: skip
     queue = [((r.scheduled or 0) - r.arrival) / 1e9 for r in done]
-    out += _histogram("vllm:request_queue_time_seconds", label, queue, E2E_BUCKETS, "Histogram of time spent in WAITING phase.")
+    out += _histogram(
+        "vllm:request_queue_time_seconds",
+        label,
+        queue,
+        E2E_BUCKETS,
+        "Histogram of time spent in WAITING phase.",
+    )
     prefill = [(r.token_times[0] - (r.scheduled or 0)) / 1e9 for r in done]
-    out += _histogram("vllm:request_prefill_time_seconds", label, prefill, E2E_BUCKETS, "Histogram of time spent in PREFILL phase.")
+    out += _histogram(
+        "vllm:request_prefill_time_seconds",
+        label,
+        prefill,
+        E2E_BUCKETS,
+        "Histogram of time spent in PREFILL phase.",
+    )
     decode = [(r.token_times[-1] - r.token_times[0]) / 1e9 for r in done]
-    out += _histogram("vllm:request_decode_time_seconds", label, decode, E2E_BUCKETS, "Histogram of time spent in DECODE phase.")
+    out += _histogram(
+        "vllm:request_decode_time_seconds",
+        label,
+        decode,
+        E2E_BUCKETS,
+        "Histogram of time spent in DECODE phase.",
+    )
     sizes = tuple(float(x) for x in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000))
-    out += _histogram("vllm:request_prompt_tokens", label, [float(r.prompt) for r in done], sizes, "Number of prefill tokens processed.")
+    out += _histogram(
+        "vllm:request_prompt_tokens",
+        label,
+        [float(r.prompt) for r in done],
+        sizes,
+        "Number of prefill tokens processed.",
+    )
     out += _histogram("vllm:request_generation_tokens", label, [float(r.output) for r in done], sizes,
                       "Number of generation tokens processed.")  # fmt: skip
     return "\n".join(out) + "\n"
@@ -120,7 +206,9 @@ def vllm_log(run: Served, every_s: float = 10.0, max_len: int = 8192) -> str:
         f"{stamp(20)} [kv_cache_utils.py:1091] Maximum concurrency for {max_len:,} tokens per request: {tokens / max_len:.2f}x",
     ]
     if s.graphs:
-        lines.append(f"{stamp(30)} [gpu_model_runner.py:3118] Graph capturing finished in 9 secs, took 0.61 GiB")
+        lines.append(
+            f"{stamp(30)} [gpu_model_runner.py:3118] Graph capturing finished in 9 secs, took 0.61 GiB"
+        )
     previous, at = (0, 0), every_s
     while at < run.duration_s + every_s:
         x = step_at(run, min(at, run.duration_s))
@@ -190,7 +278,9 @@ def bench(run: Served, detailed: bool = True) -> dict[str, object]:
     return out
 
 
-def write_evidence(run: Served, kinds: frozenset[str], folder: Path, engine: str = "vllm", scrapes: int = 4) -> dict[str, list[Path]]:
+def write_evidence(
+    run: Served, kinds: frozenset[str], folder: Path, engine: str = "vllm", scrapes: int = 4
+) -> dict[str, list[Path]]:
     """Write the chosen kinds (metrics, log, bench, config) and return their paths by kind."""
     folder.mkdir(parents=True, exist_ok=True)
     out: dict[str, list[Path]] = {}

@@ -38,7 +38,7 @@ def _base(seed: int, devices: tuple[str, ...] = ("h100", "a100", "h200", "mi300x
         detok_per_token_ns=rng.uniform(3_000, 7_000, seed, 7))  # fmt: skip
     options = Options(style="sglang" if amd else "vllm")
     return World(device=device, host=host, options=options, profile=Profile(engine=engine), seed=seed,
-                 noise=rng.uniform(0.01, 0.04, seed, 8))  # fmt: skip
+                 noise=rng.uniform(0.01, 0.04, seed, 8), scatter=rng.uniform(0.0, 0.15, seed, 9), run_device=0.006, run_host=0.02)  # fmt: skip
 
 
 @scenario("hbm-decode", "hbm", cases=(1,), tags=("first",))
@@ -141,7 +141,7 @@ def communication_tp(seed: int) -> World:
     """Tensor parallel over a slow link: collectives carry the step."""
     w = _base(seed, ("h100", "a100", "l4"))
     slow = replace(
-        w.device, peer=rng.uniform(4e9, 14e9, seed, 26), collective_ns=rng.uniform(20_000, 60_000, seed, 27)
+        w.device, peer=rng.uniform(2e9, 9e9, seed, 26), collective_ns=rng.uniform(20_000, 60_000, seed, 27)
     )
     arch = ARCHS[_pick(("llama-3-8b", "qwen2-7b", "llama-2-13b"), seed, 20)]
     tp = _pick((2, 4), seed, 28)

@@ -116,7 +116,9 @@ class Rank:
         self.correlation, self.external, self.draw = 1000 + rank, 100, 0
         self.step = -1
         slow = world.straggler == rank
-        self.slow = (world.straggler_factor if slow else 1.0) / world.host.speed
+        run_host = rng.lognormal(world.run_host, world.luck, 15)
+        self.slow = (world.straggler_factor if slow else 1.0) / world.host.speed * run_host
+        self.device_luck = rng.lognormal(world.run_device, world.luck, 16, rank)
         self.pause = world.straggler_pause_ns if slow else 0.0
 
     # -- host time ------------------------------------------------------------------------------------------------
@@ -127,12 +129,14 @@ class Rank:
         return round(
             ns
             * self.slow
-            * rng.lognormal(self.w.host.jitter, self.w.seed, 11, self.rank, self.step, self.draw)
+            * rng.lognormal(self.w.host.jitter, self.w.luck, 11, self.rank, self.step, self.draw)
         )
 
     def noisy(self, ns: float, *key: int) -> int:
         """A device duration with noise addressed by what it is."""
-        return max(1, round(ns * rng.lognormal(self.w.noise, self.w.seed, 12, self.rank, *key)))
+        return max(
+            1, round(ns * self.device_luck * rng.lognormal(self.w.noise, self.w.luck, 12, self.rank, *key))
+        )
 
     def ids(self) -> tuple[int, int]:
         """A fresh correlation and external id."""
@@ -168,15 +172,28 @@ class Rank:
             key = (self.step, index)
             if key not in self.shared:
                 base = collective_ns(w.device, w.ranks, k.payload, w.collective_speed)
-                transfer = max(1, round(base * rng.lognormal(w.noise, w.seed, 13, *key)))
+                transfer = max(1, round(base * rng.lognormal(w.noise, w.luck, 13, *key)))
                 self.shared[key] = Collective(self.loop, w.ranks, transfer)
             coll, ns, share = self.shared[key], 0, 0.05
             stream = COMM if w.comm_stream else COMPUTE
         else:
-            ns = self.noisy(duration_ns(self.device, k.work, DEVICES[w.device.key]), self.step, index)
+            ideal = duration_ns(self.device, k.work, DEVICES[w.device.key]) * self.scatter(k.role)
+            ns = self.noisy(ideal, self.step, index)
             share = min(1.0, k.blocks / w.device.sms)
-        return Activity("kernel", k.name, stream, ns, "compute", share, ready, Signal(self.loop), correlation, external, gap,
-                        k.blocks, k.threads, collective=coll, pdl=w.pdl and not k.payload, role=k.role, step=self.step)  # fmt: skip
+        a = Activity("kernel", k.name, stream, ns, "compute", share, ready, Signal(self.loop), correlation, external, gap,
+                     k.blocks, k.threads, collective=coll, pdl=w.pdl and not k.payload, role=k.role, step=self.step)  # fmt: skip
+        if ns and k.work.kind != "stream":
+            a.tensor_share = min(1.0, k.work.flops / ns * 1e9 / DEVICES[w.device.key].tensor[k.work.dtype])
+        if ns:
+            a.dram_share = min(1.0, k.work.bytes / ns * 1e9 / w.device.bandwidth)
+        return a
+
+    def scatter(self, role: str) -> float:
+        """How much slower than the plateau this kernel's implementation is on this shape: a property, not noise."""
+        planted = dict(self.w.role_factor).get(role, 1.0)
+        if not self.w.scatter:
+            return planted
+        return planted * (1.0 + self.w.scatter * rng.unit(self.w.seed, 14, *role.encode()))
 
     def eager(self, kernels: Iterator[tuple[int, Kernel]]) -> Host:
         """Launch kernel by kernel; kernels of one operator share its event, operators of one parent theirs."""
@@ -232,10 +249,10 @@ class Rank:
     def replay(self, kernels: list[tuple[int, Kernel]], graph: int) -> Host:
         """One graph launch; its nodes share the correlation and follow each other closely."""
         host, (correlation, external) = self.w.host, self.ids()
+        # A small graph costs a tenth of a large one's fixed part: piecewise graphs have a few dozen nodes.
+        launch = host.graph_api_ns * min(1.0, 0.1 + len(kernels) / 100) + host.graph_node_ns * len(kernels)
         yield self.cpu(host.op_ns)
-        yield from self.call(
-            self.api["graph"], host.graph_api_ns + host.graph_node_ns * len(kernels), correlation, external
-        )
+        yield from self.call(self.api["graph"], launch, correlation, external)
         ready = self.loop.now + round(host.latency_ns * 2)
         for node, (index, k) in enumerate(kernels):
             a = self.activity(k, index, correlation, 0, 450, ready)
@@ -266,7 +283,7 @@ class Rank:
         op = Op("aten::copy_", (shapes, shapes, []), ("int", "int", "Scalar"))
         self.rec.ops.append(OpEvent(op, start_op, self.loop.now - start_op, external))
 
-    def read_value(self, index: int) -> Host:
+    def read_value(self, index: int, python_ns: float | None = None) -> Host:
         """`tensor.item()`: a few bytes back, wait for the stream, then Python that needs the value."""
         start = self.loop.now
         yield self.cpu(2_500.0)
@@ -283,4 +300,4 @@ class Rank:
         self.rec.ops.append(
             OpEvent(Op("aten::item", ([],), ("long int",)), start, self.loop.now - start, self.ids()[1])
         )
-        yield self.cpu(self.w.host.sync_python_ns)
+        yield self.cpu(self.w.host.sync_python_ns if python_ns is None else python_ns)

@@ -4,7 +4,7 @@ Counting convention: a multiply-add is two operations; a kernel's bytes are each
 stored size. Operator and kernel spellings are those public traces of vLLM, SGLang and Hugging Face carry.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sim.arch import Arch, StepPlan
 from sim.hardware import DTYPE_BYTES, Work
@@ -49,7 +49,9 @@ class Options:
     """How the model is run."""
 
     style: str = "vllm"  # vllm | hf | sglang
-    weights: str = "bf16"  # bf16 | fp8 | awq (dequantise, then multiply)
+    weights: str = (
+        "bf16"  # bf16 | fp8 | awq (dequantise, then multiply) | int8 (mixed decomposition with outliers)
+    )
     kv_dtype: str = "bf16"
     tp: int = 1
     gemm_quality: float = 1.0  # below 1: a fallback kernel
@@ -57,6 +59,7 @@ class Options:
     fused: bool = True  # False: the norm and activation chains are separate elementwise kernels
     strided: float = 1.0  # quality of elementwise kernels (below 1: uncoalesced access)
     sampler_sort: bool = False
+    kv_concat: bool = False  # the KV cache grows by concatenation, per layer and step
 
 
 def step_kernels(arch: Arch, plan: StepPlan, opt: Options, vendor: str) -> list[list[Kernel]]:
@@ -103,6 +106,8 @@ class _Builder:
                 Kernel(role, self.gemm_name(m, "fp16"), mm,
                        Work("gemm", flops, act + 2.0 * k * n, "fp16", o.gemm_quality), blocks, 128),
             ]  # fmt: skip
+        if o.weights == "int8" and role != "lm_head":
+            return self.int8_mixed(role, m, k, n)
         linear = Op("aten::linear", ([m, k], [n, k], []), (self.t, self.t, ""))
         op = Op("aten::mm", ([m, k], [k, n]), (self.t, self.t), parent=linear)
         quality = o.gemm_quality if role != "lm_head" else 1.0
@@ -116,6 +121,38 @@ class _Builder:
                 128,
             )
         ]
+
+    def int8_mixed(self, role: str, m: int, k: int, n: int) -> list[Kernel]:
+        """An int8 product with the outlier columns kept in half precision: seven launches for one linear layer."""
+        half = TORCH["fp16"]
+        outer = Op(
+            "bitsandbytes::int8_mixed_scaled_mm", ([m, k], [n, k], [n]), (half, "signed char", "float")
+        )
+
+        def op(name: str, *dims: list[int]) -> Op:
+            return Op(name, dims, (half,) * len(dims), parent=outer)
+
+        outliers = max(8, k // 100)
+        small = [
+            ("int8_absmax", "aten::amax", m * k * 2.0, [m, k]),
+            ("int8_quantise", "bitsandbytes::int8_vectorwise_quant", m * k * 3.0, [m, k]),
+            ("int8_outliers", "aten::index", m * outliers * 4.0, [m, k]),
+            ("int8_unpack", "aten::_to_copy", n * outliers * 3.0, [n, outliers]),
+        ]
+        out = [
+            self.stream(
+                r, f"void kInt8Aux_{r}<__half>(__half*, signed char*, float*, int)", op(name, dims), moved
+            )
+            for r, name, moved, dims in small
+        ]
+        blocks = max(1, -(-m // 128)) * max(1, -(-n // 128))
+        out.append(Kernel(role, "cutlass_80_tensorop_s8_i16832gemm_s8_128x64_128x2_tn_align16", op("aten::_int_mm", [m, k], [k, n]),
+                          Work("gemm", 2.0 * m * n * k, m * k + k * n + 4.0 * m * n, "int8"), blocks, 128))  # fmt: skip
+        out.append(self.stream("int8_dequant", "void kdequant_mm_int32_fp16<4, 512>(int*, float*, float*, __half*, int, int, int)",
+                               op("bitsandbytes::int8_mm_dequant", [m, n]), m * n * 6.0))  # fmt: skip
+        out.append(Kernel("int8_outlier_mm", self.gemm_name(m, "fp16"), op("aten::mm", [m, outliers], [outliers, n]),
+                          Work("gemm", 2.0 * m * n * outliers, (m * outliers + outliers * n + m * n) * 2.0, "fp16"), blocks, 128))  # fmt: skip
+        return out
 
     def gemm_name(self, m: int, dtype: str) -> str:
         """A stock kernel's name; a fallback kernel carries the older generation's."""
@@ -294,6 +331,8 @@ class _Builder:
                     "void vllm::reshape_and_cache_flash_kernel<__nv_bfloat16, __nv_bfloat16, (vllm::Fp8KVCacheDataType)0>"
                     "(__nv_bfloat16 const*, __nv_bfloat16 const*)")  # fmt: skip
             out.append(self.stream("kv_write", name, op, 2.0 * m * hkv * d * (2 + e) + 8.0 * m))
+        if o.kv_concat and self.p.decode:
+            out += self.concat(hkv, d)
         out += self.attention()
         out += self.gemm("o", m, hq * d, a.hidden)
         out += self.all_reduce()
@@ -301,6 +340,19 @@ class _Builder:
         out += self.experts() if a.experts else self.mlp()
         out += self.all_reduce()
         return out
+
+    def concat(self, hkv: int, d: int) -> list[Kernel]:
+        """Old keys and values copied into a longer tensor: the work grows with the context."""
+        b, ctx = len(self.p.decode), self.p.decode[0]
+        op = Op(
+            "aten::cat", ([[b, hkv, ctx - 1, d], [b, hkv, 1, d]], []), ("TensorList", "Scalar"), ("", "-2")
+        )
+        name = ("void at::native::(anonymous namespace)::CatArrayBatchedCopy_aligned16_contig<at::native::(anonymous namespace)::"
+                "OpaqueType<2u>, unsigned int, 4, 64, 64>(at::native::OpaqueType<2u>*)")  # fmt: skip
+        one = self.stream(
+            "kv_concat", name, op, 4.0 * b * hkv * ctx * d, 0.0, max(1, b * hkv * ctx * d // 4096)
+        )
+        return [one, replace(one, op=replace(op))]
 
     def mlp(self) -> list[Kernel]:
         """Gated feed-forward."""

@@ -154,7 +154,19 @@ def base_ns(s: Serve, tokens: int, sequences: int) -> tuple[float, int]:
     """Time of all kernels but attention (gaps between them included), and how many launches there are."""
     device = s.device.with_factor(compute=s.clock)
     d = s.device
-    key = (tokens, sequences, s.arch, s.options, d.key, d.bandwidth, d.tensor["bf16"], d.peer, d.collective_ns, s.clock, s.collective_speed)
+    key = (
+        tokens,
+        sequences,
+        s.arch,
+        s.options,
+        d.key,
+        d.bandwidth,
+        d.tensor["bf16"],
+        d.peer,
+        d.collective_ns,
+        s.clock,
+        s.collective_speed,
+    )
     if key not in _BASE:
         plan = StepPlan(prefill=((tokens - sequences + 1, tokens),), decode=(1,) * (sequences - 1))
         vendor = "ampere" if s.device.capability[0] == 8 and s.device.vendor == "nvidia" else s.device.vendor
@@ -186,7 +198,12 @@ def step_ns(s: Serve, prefill: list[tuple[int, int]], decode: int, context: int)
         pairs = sum(n * c - n * (n - 1) // 2 for n, c in prefill)
         moved = 4.0 * new * hq * d + 2 * sum(c for _, c in prefill) * hkv * d * e
         work = Work(
-            "attn_prefill", 4.0 * hq * d * pairs, moved, "bf16", o.attention_quality, max(1, new // len(prefill))
+            "attn_prefill",
+            4.0 * hq * d * pairs,
+            moved,
+            "bf16",
+            o.attention_quality,
+            max(1, new // len(prefill)),
         )
         total += (duration_ns(device, work, nominal) + 450.0) * layers
         launches += layers
@@ -309,7 +326,9 @@ class _Engine:
     def _prefill_only(self, now: int) -> list[tuple[Request, int]]:
         chunks: list[tuple[Request, int]] = []
         budget = self.s.token_budget
-        while self.waiting and self._fits(self.waiting[0]) and (not chunks or self.waiting[0].total <= budget):
+        while (
+            self.waiting and self._fits(self.waiting[0]) and (not chunks or self.waiting[0].total <= budget)
+        ):
             r = self.waiting[0]
             n = self._admit(r, now, 1 << 30)
             chunks.append((r, n))

@@ -4,11 +4,17 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from sim.serving import Serve, Served, relieved, serve
-from sim.truth import Truth, rank_gains
+from sim.truth import TIE, Truth, rank_gains
 
 Relief = Callable[[Serve], Serve]
 
-_QUALITY = {"gemm_quality": 1.0, "attention_quality": 1.0, "strided": 1.0, "fused": True, "sampler_sort": False}
+_QUALITY = {
+    "gemm_quality": 1.0,
+    "attention_quality": 1.0,
+    "strided": 1.0,
+    "fused": True,
+    "sampler_sort": False,
+}
 
 
 def _kernels(s: Serve) -> Serve:
@@ -64,11 +70,27 @@ def serving_truth(s: Serve, objective: str, run: Served | None = None) -> tuple[
     base = run.objective(objective)
     causes = {}
     for cause, (_, relief) in RELIEFS.items():
-        causes[cause] = 1.0 - serve(relief(s)).objective(objective) / base if needed(s, run, cause, objective) else 0.0
+        causes[cause] = (
+            1.0 - serve(relief(s)).objective(objective) / base if needed(s, run, cause, objective) else 0.0
+        )
     gains: dict[str, float] = {}
     for cause, gain in causes.items():
         limit = RELIEFS[cause][0]
         gains[limit] = max(gains.get(limit, 0.0), gain)
     limits, runner_up = rank_gains(gains)
+    truth_pair = 0.0
+    if objective != "itl" and needed(s, run, "kv_pool", objective) and needed(s, run, "slot_cap", objective):
+        # Cap and pool bind together: doubling one alone leaves the other in the way.
+        both = RELIEFS["kv_pool"][1](RELIEFS["slot_cap"][1](s))
+        truth_pair = 1.0 - serve(both).objective(objective) / base
+        if truth_pair > max(gains.values()) + TIE and truth_pair > 2 * max(
+            gains["kv_capacity"], gains["scheduling"]
+        ):
+            runner_up = limits[0]
+            limits = ("kv_capacity", "scheduling")
+        else:
+            truth_pair = 0.0
     value = run.steady_throughput if objective == "throughput" else base
-    return Truth(objective, value, "tok/s" if objective == "throughput" else "ms", gains, limits, runner_up), causes
+    return Truth(
+        objective, value, "tok/s" if objective == "throughput" else "ms", gains, limits, runner_up
+    ), causes

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from sim.arch import StepPlan
 from sim.core import Activity, Collective, Host, Loop, Signal
 from sim.loop import COMPUTE, OFFLOAD, Call, Note, Rank, Recording, _kernels, annotation
+from sim.model import Kernel
 from sim.world import World
 
 
@@ -99,13 +100,14 @@ def _process(r: Rank, out: Activity, plan: StepPlan) -> Host:
         r.rec.calls.append(
             Call(r.api["sync"].replace("Stream", "Event"), start, r.loop.now - start, correlation, 0)
         )
-    yield r.cpu(r.w.host.detok_per_token_ns * plan.sequences)
+    h = r.w.host
+    yield r.cpu((h.detok_per_token_ns + h.logprob_ns) * plan.sequences)
 
 
 def _tokens_back(r: Rank, plan: StepPlan) -> "Host":
-    """Copy the sampled tokens to pinned memory."""
+    """Copy the sampled tokens (and log-probabilities) to pinned memory."""
     before = len(r.gpu.activities)
-    yield from r.copy("DtoH", 8.0 * plan.sequences, index=900)
+    yield from r.copy("DtoH", (8.0 + r.w.host.logprob_bytes) * plan.sequences, index=900)
     return r.gpu.activities[before]
 
 
@@ -116,6 +118,8 @@ def _forward(r: Rank, plan: StepPlan) -> Host:
         (8 * plan.tokens, 8 * plan.tokens, 4 * sum(-(-c // 16) for c in plan.decode) + 64)
     ):
         yield from r.copy("HtoD", size, index=i)
+    if host.plan_ns:
+        yield from r.read_value(99, host.plan_ns)
     yield r.cpu(host.prep_ns * 0.5)
     groups = _kernels(w.arch, plan, w.options, r.vendor)
     indexed, at = [], 0
@@ -127,7 +131,7 @@ def _forward(r: Rank, plan: StepPlan) -> Host:
     ahead: dict[int, tuple[Signal, ...]] = {}
     if w.offload.bytes_per_layer and w.offload.overlap:
         ahead[1] = yield from _fetch(r, 1)
-    if w.graphs and not host.syncs and not w.offload.bytes_per_layer:
+    if w.graphs and not (host.syncs or w.offload.bytes_per_layer or w.piecewise or host.small_copies):
         yield from r.replay([pair for group in indexed for pair in group], graph=1)
         return
     for g, group in enumerate(indexed):
@@ -141,8 +145,13 @@ def _forward(r: Rank, plan: StepPlan) -> Host:
                 yield from r.copy(
                     "HtoD", w.offload.bytes_per_layer, pageable=w.offload.pageable, index=100 + g
                 )
+        if inside:
+            for i in range(host.small_copies):
+                yield from r.copy("HtoD", 4096.0, pageable=True, index=2000 + g * 64 + i)
         before = len(r.gpu.activities)
-        if w.graphs:
+        if w.graphs and w.piecewise and inside:
+            yield from _piecewise(r, group, g)
+        elif w.graphs:
             yield from r.replay(group, graph=g)
         else:
             yield from r.eager(iter(group))
@@ -151,6 +160,14 @@ def _forward(r: Rank, plan: StepPlan) -> Host:
                 a.waits = (*a.waits, *ahead[g])
         if g in sync_at:
             yield from r.read_value(g)
+
+
+def _piecewise(r: Rank, group: list[tuple[int, Kernel]], graph: int) -> Host:
+    """A graph, the attention kernels launched one by one, another graph."""
+    cut = [i for i, (_, k) in enumerate(group) if k.role.startswith("attention")]
+    yield from r.replay(group[: cut[0]], graph=2 * graph)
+    yield from r.eager(iter(group[cut[0] : cut[-1] + 1]))
+    yield from r.replay(group[cut[-1] + 1 :], graph=2 * graph + 1)
 
 
 def _fetch(r: Rank, layer: int) -> "Host":

@@ -24,6 +24,12 @@ class HostCosts:
     loader_ns: float = 0.0  # input pipeline before each step, in a data-loader annotation
     syncs: int = 0  # blocking reads of a device value inside each step
     sync_python_ns: float = 40_000.0  # Python that depends on the value read
+    plan_ns: float = (
+        0.0  # attention planning on the host: reads a value back before each step, then this much Python
+    )
+    small_copies: int = 0  # blocking pageable copies of a few kB before each layer
+    logprob_bytes: float = 0.0  # copied back per sequence and step, and turned into Python objects
+    logprob_ns: float = 0.0
     gc_every: int = 0  # a garbage collection before every n-th step (0: never)
     gc_ns: float = 0.0
     speed: float = 1.0  # of the host CPU
@@ -44,7 +50,8 @@ class Profile:
 
     engine: str = "vllm"  # vllm | vllm_detailed | vllm_tokens | vllm_old | sglang | hf | none
     shapes: bool = True
-    python: bool = False
+    python: bool = False  # Python stacks recorded: they cost host time, see `stack_cost`
+    stack_cost: float = 1.0  # factor on host work while stacks are recorded
     flows: bool = True
     drop_launches: float = 0.0  # share of leading host events cut away (work launched before the file begins)
     cut_tail: float = 0.0  # share of the time cut off at the end
@@ -64,6 +71,7 @@ class World:
     offload: Offload = field(default_factory=Offload)
     profile: Profile = field(default_factory=Profile)
     graphs: bool = False
+    piecewise: bool = False  # graphs around an eager attention
     opaque_graphs: bool = False
     async_scheduling: bool = False
     pdl: bool = False
@@ -75,8 +83,18 @@ class World:
     straggler_factor: float = 1.0
     straggler_pause_ns: float = 0.0
     clock: float = 1.0  # of the compute array, below 1 when throttled
-    noise: float = 0.025
-    seed: int = 0
+    scatter: float = 0.0  # kernels run up to this share slower than the plateau, by role
+    role_factor: tuple[tuple[str, float], ...] = ()  # kernels of a role slower by a factor (a planted change)
+    noise: float = 0.025  # of a kernel from call to call
+    run_device: float = 0.0  # of the whole device from run to run
+    run_host: float = 0.0  # of the whole host from run to run
+    seed: int = 0  # what the run is
+    again: int = 0  # which repetition of it: other noise, same run
+
+    @property
+    def luck(self) -> int:
+        """Key of all noise."""
+        return self.seed * 1009 + self.again
 
     @property
     def ranks(self) -> int:
