@@ -1,9 +1,9 @@
 """Fit the sustained roofs and typical curves and write diagnose/devices/curves.toml (development time only).
 
-    python benchmarks/fit_roofs.py [--measured DIR] [--write] [--search]
+    python benchmarks/fit_roofs.py [--measured DIR] [--write]
 
-Reads latency tables by shape (see docs/roofs.md for their origin). Four fifths of the shapes, chosen by a hash, are fitted;
-the rest are held out and reported. Without --write it only reports on the committed file.
+Reads latency tables by shape (see docs/roofs.md for their origin). Four fifths of the shapes, chosen by a
+hash, are fitted; the rest are held out and reported. Without --write it only reports on the committed file.
 """
 
 import argparse
@@ -11,6 +11,7 @@ import hashlib
 import math
 import sys
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 from pathlib import Path
 
 import duckdb
@@ -18,7 +19,7 @@ import numpy as np
 
 from diagnose.devices.catalog import by_key
 from diagnose.devices.curves import curves
-from diagnose.devices.roofs import ACTIVATION_WIDTH, CACHE_SPEEDUP, CACHED_SHARE, Roofs
+from diagnose.devices.roofs import RIDGE_POWER, Roofs
 from diagnose.devices.tiles import tile_time_ns
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -28,12 +29,13 @@ DTYPES = {"bfloat16": "bf16", "fp8": "fp8"}
 WIDTH = {"bfloat16": 2, "fp8": 1}
 ORIGIN = "aiconfigurator-core 0.12 tables (Apache-2.0), NVIDIA, vLLM {version}"
 VERSION = {"a100-sxm-80": "0.14.0", "h100-sxm": "0.24.0", "h200-sxm": "0.24.0"}
-# Shortest kernel seen: H100 0.896 µs (arange, nsys), A100 and H200 taken equal; the tables have no such kernels.
+# Shortest kernel seen: H100 0.896 µs (arange, nsys), A100 and H200 taken equal; the tables have no such
+# kernels.
 STREAM_FLOOR_NS = 900.0
 GEMM_START_NS = 2000.0
 # Share of fitted rows that an envelope may leave below it: small, but not the single luckiest row.
 QUANTILE = 0.003
-# Start values found by --search: whole waves on A100, fractional on Hopper.
+# Found by trying: whole waves fit A100 best and fractional ones Hopper, with these costs per tile.
 MODEL = {"a100-sxm-80": (True, 2000.0), "h100-sxm": (False, 1000.0), "h200-sxm": (False, 1000.0)}
 
 Array = np.ndarray
@@ -75,12 +77,16 @@ def table(path: Path, sql: str, shape: list[str], *params: object) -> Rows:
 
 
 def gemms(measured: Path, key: str, dtype: str) -> Rows | None:
-    rows = table(
-        measured / f"{TABLES[key]}_gemm_perf.parquet",
-        "SELECT m, n, k, latency * 1e6 AS ns FROM $file WHERE gemm_dtype = ? ORDER BY m, n, k, ns",
-        ["m", "n", "k"],
-        dtype,
-    ) if has(measured, key, dtype) else None
+    rows = (
+        table(
+            measured / f"{TABLES[key]}_gemm_perf.parquet",
+            "SELECT m, n, k, latency * 1e6 AS ns FROM $file WHERE gemm_dtype = ? ORDER BY m, n, k, ns",
+            ["m", "n", "k"],
+            dtype,
+        )
+        if has(measured, key, dtype)
+        else None
+    )
     if rows is None:
         return None
     m, n, k, width = rows["m"], rows["n"], rows["k"], WIDTH[dtype]
@@ -91,16 +97,19 @@ def gemms(measured: Path, key: str, dtype: str) -> Rows | None:
 
 def has(measured: Path, key: str, dtype: str) -> bool:
     path = measured / f"{TABLES[key]}_gemm_perf.parquet"
-    found = duckdb.connect().execute(
-        f"SELECT count(*) FROM read_parquet('{path.as_posix()}') WHERE gemm_dtype = ?", [dtype]
-    ).fetchone()
+    found = (
+        duckdb.connect()
+        .execute(f"SELECT count(*) FROM read_parquet('{path.as_posix()}') WHERE gemm_dtype = ?", [dtype])
+        .fetchone()
+    )
     return bool(found and found[0])
 
 
 def decode(measured: Path, key: str, kv: str) -> Rows:
     rows = table(
         measured / f"{TABLES[key]}_decode_attention_perf.parquet",
-        """SELECT batch_size AS b, isl + step AS context, num_heads AS q, num_key_value_heads AS kv, head_dim AS d,
+        """SELECT batch_size AS b, isl + step AS context, num_heads AS q, num_key_value_heads AS kv, head_dim
+        AS d,
                   latency * 1e6 AS ns FROM $file WHERE window_size = 0 AND kv_cache_dtype = ?
            ORDER BY ALL""",
         ["b", "context", "q", "kv", "d"],
@@ -124,7 +133,9 @@ def prefill(measured: Path, key: str) -> Rows:
     return rows
 
 
-def binned(size: Array, value: Array, step: float, reduce: Callable[[Array], float], least: int = 8) -> list[list[float]]:
+def binned(
+    size: Array, value: Array, step: float, reduce: Callable[[Array], float], least: int = 8
+) -> list[list[float]]:
     """(2^centre, reduced value) for each bin of log2(size) that holds enough rows."""
     bins = np.round(np.log2(size) / step).astype(int)
     return [
@@ -151,10 +162,10 @@ def memory_curve(key: str, parts: list[Rows]) -> dict[str, object]:
     time = np.concatenate([p["ns"][p.fit] for p in parts])
     floor = lower(time[size < 2**16])
     base = floor + size / (0.93 * peak) * 1e9  # any sensible line: the correction absorbs it
-    ratio = binned(size, time / base, 0.5, lower, least=30)
+    ratio = binned(size, time / base, 0.5, lower)
     ratio = [r for r in ratio if r[0] >= 2**17]
     roof = [[r[0], (floor + r[0] / (0.93 * peak) * 1e9) * r[1]] for r in ratio]
-    for before, after in zip(roof, roof[1:], strict=False):
+    for before, after in pairwise(roof):
         after[1] = max(after[1], before[1])
     # beyond the last point the last rate holds; a larger kernel must not get a lower rate than a smaller one
     best = 0.0
@@ -163,7 +174,9 @@ def memory_curve(key: str, parts: list[Rows]) -> dict[str, object]:
         if point[0] > 2**27:
             point[1] = min(point[1], floor + point[0] / best)
     weights = parts[0]
-    median = binned(weights["bytes"][weights.fit], weights["ns"][weights.fit], 0.5, lambda v: float(np.median(v)), 20)
+    median = binned(
+        weights["bytes"][weights.fit], weights["ns"][weights.fit], 0.5, lambda v: float(np.median(v)), 20
+    )
     return {
         "device": key, "bandwidth": peak, "floor_ns": floor, "stream_floor_ns": STREAM_FLOOR_NS,
         "roof": roof, "typical": [p for p in median if p[0] >= 2**14],
@@ -181,22 +194,22 @@ def tile_model(rows: Rows, key: str, dtype: str, quantised: bool, tile_ns: float
     ])  # fmt: skip
 
 
-def gemm_curve(key: str, dtype: str, rows: Rows, memory: dict[str, object], typical: bool = True) -> dict[str, object]:
+def gemm_curve(key: str, dtype: str, rows: Rows, memory: dict[str, object]) -> dict[str, object]:
     quantised, tile_ns = MODEL[key]
     base = tile_model(rows, key, dtype, quantised, tile_ns)
-    mem = gemm_memory_time(memory, rows, by_key(key).cache_bytes or 0)
+    mem = memory_time(memory, rows["bytes"])
     compute_side = rows.fit & (base > 0.7 * mem)
     ratio = rows["ns"] / base
     level = binned(rows["flops"][compute_side], ratio[compute_side], 1.0, lower, least=40)
     best = binned(rows["flops"][rows.fit], (rows["flops"] / rows["ns"])[rows.fit], 1.0,
                   lambda v: float(np.quantile(v, 1 - QUANTILE)), 40)  # fmt: skip
     compute = base * interpolate(level, rows["flops"])
-    roof = np.maximum(mem, compute)
+    both = (compute**RIDGE_POWER + mem**RIDGE_POWER) ** (1 / RIDGE_POWER)
     side = compute > mem
     sides = {}
     for name, mask in (("typical_memory", ~side), ("typical_compute", side)):
         use = rows.fit & mask
-        sides[name] = binned(roof[use], (rows["ns"] / roof)[use], 0.25, lambda v: float(np.median(v)), 20)
+        sides[name] = binned(both[use], (rows["ns"] / both)[use], 0.25, lambda v: float(np.median(v)), 20)
     return {
         "device": key, "dtype": DTYPES[dtype], "peak": by_key(key).peak_compute[DTYPES[dtype]],
         "quantised": quantised, "start_ns": GEMM_START_NS, "tile_ns": tile_ns, "level": level,
@@ -212,15 +225,6 @@ def memory_time(memory: dict[str, object], size: Array) -> Array:
     last = points[-1]
     beyond = floor + (last[1] - floor) * size / last[0]
     return np.where(size > last[0], beyond, inside)
-
-
-def gemm_memory_time(memory: dict[str, object], rows: Rows, cache: float) -> Array:
-    """As Roofs.gemm_memory_ns."""
-    m, n, k, size = rows["m"], rows["n"], rows["k"], rows["bytes"]
-    cold = memory_time(memory, size)
-    cached = np.minimum(np.minimum(size, ACTIVATION_WIDTH * (m * k + m * n)), CACHED_SHARE * cache)
-    at_cache_rate = float(memory["floor_ns"]) + size / (CACHE_SPEEDUP * float(memory["bandwidth"])) * 1e9  # type: ignore[arg-type]
-    return np.minimum(cold, np.maximum(memory_time(memory, np.maximum(size - cached, 1)), at_cache_rate))
 
 
 def attention_curve(key: str, rows: Rows) -> dict[str, object]:
@@ -260,7 +264,7 @@ def toml(name: str, entry: dict[str, object]) -> str:
     lines = [f"[[{name}]]"]
     for key, value in entry.items():
         if isinstance(value, dict):
-            inner = ", ".join(f'{k} = [{pairs(v)}]' for k, v in value.items())
+            inner = ", ".join(f"{k} = [{pairs(v)}]" for k, v in value.items())
             lines.append(f"{key} = {{ {inner} }}")
         elif isinstance(value, list):
             lines.append(f"{key} = [{pairs(value)}]")
@@ -269,7 +273,7 @@ def toml(name: str, entry: dict[str, object]) -> str:
         elif isinstance(value, str):
             lines.append(f'{key} = "{value}"')
         else:
-            lines.append(f"{key} = {number(float(value))}")  # type: ignore[arg-type]
+            lines.append(f"{key} = {float(value):.6g}")  # type: ignore[arg-type]
     return "\n".join(lines) + "\n"
 
 
@@ -280,8 +284,8 @@ def pairs(points: list[list[float]]) -> str:
 def fit(measured: Path) -> str:
     """All curves as TOML."""
     out = [
-        "# Roof coefficients: written by benchmarks/fit_roofs.py, explained in docs/roofs.md. Sizes in bytes or FLOP,",
-        "# times in ns, rates in FLOP/s. Fitted on four fifths of the shapes of the tables named in `origin`.\n",
+        "# Roof coefficients: written by benchmarks/fit_roofs.py, explained in docs/roofs.md. Sizes in bytes",
+        "# or FLOP, times in ns, rates in FLOP/s. Fitted on four fifths of the shapes named in `origin`.\n",
     ]
     for key in TABLES:
         tables = {d: rows for d in DTYPES if (rows := gemms(measured, key, d)) is not None}
@@ -298,65 +302,65 @@ def fit(measured: Path) -> str:
     return "\n".join(out)
 
 
-def summary(name: str, roof: Array, typical: Array | None, rows: Rows, size: Array) -> None:
-    """Held-out quality of a roof: too-fast rows, tightness, and the typical curve by size class."""
+def summary(name: str, roof: Array, typical: Array, rows: Rows, size: Array) -> None:
+    """Held-out quality: rows faster than the roof, its tightness, and the typical curve by size class."""
     ratio = roof / rows["ns"]
-    out = ~rows.fit
-    print(f"{name}: {out.sum()} held-out of {len(rows)} rows")
-    for label, mask in (("held-out", out), ("fitted", rows.fit)):
-        print(f"  {label:8} faster than roof by >5 %: {100 * (ratio[mask] > 1.05).mean():.3f} %, by >10 %: "
-              f"{100 * (ratio[mask] > 1.10).mean():.3f} %; roof/measured median {np.median(ratio[mask]):.3f}, "
-              f"p90 {np.quantile(ratio[mask], 0.9):.3f}, p99 {np.quantile(ratio[mask], 0.99):.3f}")  # fmt: skip
+    print(f"{name}: {(~rows.fit).sum()} held-out of {len(rows)} rows")
+    for label, mask in (("held-out", ~rows.fit), ("fitted", rows.fit)):
+        some = ratio[mask]
+        fast = ", ".join(f"by >{p} % {100 * (some > 1 + p / 100).mean():.3f} %" for p in (5, 10))
+        spread = ", ".join(f"p{round(100 * q)} {np.quantile(some, q):.3f}" for q in (0.5, 0.9, 0.99))
+        print(f"  {label:8} faster than the roof {fast}; roof/measured {spread}")
     bins = np.floor(np.log2(size) / 2).astype(int)
-    worst = 0.0
-    parts = []
-    for b in np.unique(bins):
-        use = out & (bins == b)
-        if use.sum() < 10:
-            continue
-        text = f"{2.0 ** (2 * b):.0e} n={use.sum()} roof {np.median(ratio[use]):.2f}/{np.quantile(ratio[use], 0.99):.2f}"
-        if typical is not None:
-            # by size class: the typical curve against the median row
-            t = float(np.median(typical[use] / rows["ns"][use]))
-            worst = max(worst, abs(t - 1))
-            text += f" typ {t:.2f}"
-        parts.append(text)
-    print("   " + "; ".join(parts))
-    if typical is not None:
-        print(f"  typical/measured median by size class: worst {100 * worst:.0f} % off")
+    classes = [use for b in np.unique(bins) if (use := ~rows.fit & (bins == b)).sum() >= 10]
+    medians = [float(np.median((typical / rows["ns"])[use])) for use in classes]
+    print(
+        "  by size class, roof p50 and p99, typical p50: "
+        + "; ".join(
+            f"{size[u].min():.0e} {np.median(ratio[u]):.2f} {np.quantile(ratio[u], 0.99):.2f} {t:.2f}"
+            for u, t in zip(classes, medians, strict=True)
+        )
+    )
+    near = np.abs(np.log(typical / rows["ns"])[~rows.fit]) < math.log(1.2)
+    print(f"  typical: worst class {100 * max(abs(t - 1) for t in medians):.0f} % off; "
+          f"{100 * near.mean():.0f} % of rows within 20 %")  # fmt: skip
 
 
 def report(measured: Path) -> None:
     """Quality of the committed curves through the package's own functions."""
     for key in TABLES:
         roofs = Roofs(by_key(key))
-        for dtype in DTYPES:
-            rows = gemms(measured, key, dtype)
+        for name, dtype in DTYPES.items():
+            rows = gemms(measured, key, name)
             if rows is None:
                 continue
             ideal, usual = [], []
             for m, n, k, b, f in zip(*(rows[c] for c in ("m", "n", "k", "bytes", "flops")), strict=True):
-                found = roofs.ideal_ns(f, b, DTYPES[dtype], m=int(m), n=int(n), k=int(k))
+                found = roofs.ideal_ns(f, b, dtype, m=int(m), n=int(n), k=int(k))
                 ideal.append(found.ns if found else math.nan)
-                usual.append(roofs.typical_gemm_ns(int(m), int(n), int(k), DTYPES[dtype]) or math.nan)
-            summary(f"{key} GEMM {DTYPES[dtype]}, by FLOP", np.array(ideal), np.array(usual), rows, rows["flops"])
-            small = rows["m"] <= 17
-            summary(f"{key} GEMM {DTYPES[dtype]} M<=17, by bytes", np.array(ideal)[small],
-                    np.array(usual)[small], rows.where(small), rows["bytes"][small])  # fmt: skip
+                usual.append(roofs.typical_gemm_ns(int(m), int(n), int(k), dtype) or math.nan)
+            roof, typical = np.array(ideal), np.array(usual)
+            summary(f"{key} GEMM {dtype}, by FLOP", roof, typical, rows, rows["flops"])
+            thin = rows["m"] <= 17
+            part = rows.where(thin)
+            summary(f"{key} GEMM {dtype} M<=17, by bytes", roof[thin], typical[thin], part, part["bytes"])
         if key == "a100-sxm-80":
             continue
-        for kv in DTYPES:
-            rows = decode(measured, key, kv)
-            roof = np.array([roofs.memory_ns(b) or math.nan for b in rows["bytes"]])
-            usual_ = np.array([roofs.typical_decode_attention_ns(b, DTYPES[kv]) or math.nan for b in rows["bytes"]])
-            summary(f"{key} decode attention {DTYPES[kv]} KV, by bytes", roof, usual_, rows, rows["bytes"])
+        for name, kv in DTYPES.items():
+            rows = decode(measured, key, name)
+            size = rows["bytes"]
+            roof = np.array([roofs.memory_ns(b) or math.nan for b in size])
+            typical = np.array([roofs.typical_decode_attention_ns(b, kv) or math.nan for b in size])
+            summary(f"{key} decode attention {kv} KV, by bytes", roof, typical, rows, size)
         if key == "h100-sxm":
             rows = prefill(measured, key)
+            rows = rows.where(rows["length"] >= 64)
             args = list(zip(rows["flops"], rows["length"], rows["d"], strict=True))
             roof = np.array([roofs.attention_ns(f, "bf16", s, int(d)) or math.nan for f, s, d in args])
-            usual_ = np.array([roofs.typical_attention_ns(f, "bf16", s, int(d)) or math.nan for f, s, d in args])
-            big = rows["length"] >= 64
-            summary(f"{key} prefill attention, by length", roof[big], usual_[big], rows.where(big), rows["length"][big])
+            typical = np.array(
+                [roofs.typical_attention_ns(f, "bf16", s, int(d)) or math.nan for f, s, d in args]
+            )
+            summary(f"{key} prefill attention, by length", roof, typical, rows, rows["length"])
 
 
 def main() -> int:

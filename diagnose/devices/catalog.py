@@ -1,8 +1,9 @@
 """The table of known devices: `catalog.csv`, one row a device as the driver reports it.
 
-Columns: `reported_names` are the names a trace can carry, separated by `|`; `memory_gib` is nominal and `memory_bytes`
-what the driver reports, where seen; rates are dense TFLOP/s and GB/s (1e9), `host_gbs` and `peer_gbs` per direction and
-before protocol overhead. `confidence` and `source` say how sure each row is and where it was read.
+Columns: `reported_names` are the names a trace can carry, separated by `|`; `memory_gib` is nominal and
+`memory_bytes` what the driver reports, where seen; rates are dense TFLOP/s and GB/s (1e9), `host_gbs` and
+`peer_gbs` per direction (`peer_ranks` devices share such links) and before protocol overhead. `confidence`
+and `source` say how sure each row is and where it was read.
 """
 
 import csv
@@ -54,6 +55,7 @@ def _row(row: dict[str, str]) -> CatalogRow:
         link_h2d=host,
         link_d2h=host,
         peer=_number(row["peer_gbs"], 1e9),
+        peer_ranks=int(row["peer_ranks"] or 0),
         confidence=row["confidence"],
         notes=row["notes"],
         source=row["source"],

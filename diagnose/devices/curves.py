@@ -1,7 +1,7 @@
 """Fitted coefficients (`curves.toml`) and how to read a curve.
 
-A curve is a list of (size, value) points with ascending sizes, read by straight lines in log-log and flat beyond its
-ends. `benchmarks/fit_roofs.py` writes the file; docs/roofs.md says from what and how well it fits.
+A curve is a list of (size, value) points with ascending sizes, read by straight lines in log-log and flat
+beyond its ends. `benchmarks/fit_roofs.py` writes the file; docs/roofs.md says from what and how well it fits.
 """
 
 import math
@@ -31,8 +31,8 @@ def read(points: Points, size: float) -> float:
 class MemoryCurve:
     """Time to move bytes through device memory. `roof` and `typical` are (bytes, ns), floor included.
 
-    `floor_ns` is the time of the smallest weight-streaming GEMM and `stream_floor_ns` that of the smallest kernel of
-    any kind, which is shorter: elementwise kernels have no prologue.
+    `floor_ns` is the time of the smallest weight-streaming GEMM and `stream_floor_ns` that of the smallest
+    kernel of any kind, which is shorter: elementwise kernels have no prologue.
     """
 
     device: str
@@ -48,8 +48,8 @@ class MemoryCurve:
 class GemmCurve:
     """Constants of the tile model (see `tiles.py`) for one device and dtype.
 
-    `level` is (FLOP, factor on the modelled time); `rate` is (FLOP, FLOP/s) of the best shape of that size, for work
-    of unknown shape; `typical_*` are (roof ns, factor from roof to median) by the side of the roof.
+    `level` is (FLOP, factor on the modelled time); `rate` is (FLOP, FLOP/s) of the best shape of that size,
+    for work of unknown shape; `typical_*` are (roof ns, factor from roof to median) by the side of the roof.
     """
 
     device: str
@@ -67,7 +67,8 @@ class GemmCurve:
 
 @dataclass(frozen=True)
 class AttentionCurve:
-    """Causal prefill attention: for each head dimension, (length, FLOP/s) counting half the square, and the median."""
+    """Causal prefill attention: by head dimension, (length, FLOP/s) counting half the square; roof and
+    median."""
 
     device: str
     peak: float

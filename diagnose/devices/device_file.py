@@ -8,15 +8,16 @@
     base = "h100-sxm"                   # optional catalog key that fills what this file leaves out
 
     [[roof]]
-    resource = "hbm"                    # hbm | compute | link_h2d | link_d2h | peer | kernel_floor | launch
-    dtype = ""                          # for compute: fp64 fp32 tf32 fp16 bf16 fp8 int8 fp4; else empty or absent
-    peak = 3352.0                       # GB/s, TFLOP/s, or µs for kernel_floor and launch; optional
+    resource = "hbm"        # hbm | compute | link_h2d | link_d2h | peer | kernel_floor | launch
+    dtype = ""              # of compute: fp64 fp32 tf32 fp16 bf16 fp8 int8 fp4; else empty or absent
+    peak = 3352.0           # GB/s, TFLOP/s, or µs for kernel_floor and launch; optional
     sustained = [[16e6, 2100.0], [134e6, 2900.0]]   # a number, or (size in bytes or FLOP, rate) points
-    provenance = "measured"             # measured | derived | assumed
-    note = ""                           # optional, shown with the roof
+    provenance = "measured" # measured | derived | assumed
+    note = ""               # optional, shown with the roof
 
-Without `base`, a name that the catalog knows (with its memory and SM count) fills what is left out. Unknown keys are
-errors: a misspelt key would silently change a verdict.
+A rate in a list of points is size over the kernel's whole time, its floor included; a single number is the
+rate beyond the floor. Without `base`, a name that the catalog knows (with its memory and SM count) fills what
+is left out. Unknown keys are errors: a misspelt key would silently change a verdict.
 """
 
 import math
@@ -47,7 +48,7 @@ _MAX_BYTES = 1 << 20
 class RoofPoints:
     """One `[[roof]]` in base units: B/s, FLOP/s, or ns for the floors.
 
-    `points` are (size in bytes or FLOP, rate), sizes strictly ascending; a single number is one point of size 0.
+    `points` are (size in bytes or FLOP, rate), sizes ascending; a single number is one point of size 0.
     """
 
     resource: str

@@ -7,6 +7,9 @@ from importlib import resources
 
 from diagnose.devices.spec import DeviceSpec
 
+# Dtypes that do not share a device's 16-bit fraction of peak.
+OWN_FRACTION = frozenset({"fp32", "fp64", "fp4"})
+
 
 @dataclass(frozen=True)
 class Fraction:
@@ -28,8 +31,8 @@ def _table() -> dict[tuple[str, str, str], Fraction]:
 def sustained_fraction(spec: DeviceSpec, resource: str, dtype: str = "") -> Fraction:
     """The most specific entry: this device and dtype, this device, the vendor, then any device.
 
-    `dtype` is the math dtype for compute, `pcie` or `c2c` for links. fp32 and fp64 on general cores do not share a
-    device's matrix fraction, so for them a dtype entry of the vendor wins over the device's general one.
+    `dtype` is the math dtype for compute, `pcie` or `c2c` for links. fp32, fp64 and fp4 do not share a
+    device's 16-bit fraction, so for them only entries of that dtype count.
     """
     table = _table()
     order = [
@@ -40,9 +43,9 @@ def sustained_fraction(spec: DeviceSpec, resource: str, dtype: str = "") -> Frac
         ("*", dtype),
         ("*", ""),
     ]
-    if dtype in {"fp32", "fp64"}:
-        order = [(spec.key, dtype), (spec.vendor, dtype), ("*", dtype)]
-    elif dtype == "fp4":
+    if dtype == "int8":
+        order.insert(1, (spec.key, "fp8"))
+    if dtype in OWN_FRACTION:
         order = [(spec.key, dtype), (spec.vendor, dtype), ("*", dtype)]
     for key, kind in order:
         if found := table.get((key, resource, kind)):

@@ -1,8 +1,8 @@
 """From what a trace says about its device to a catalogued one, or to an honest 'unknown'.
 
-Names are compared whole (not by prefix), ignoring case, underscores and NVIDIA's prefix, which old drivers leave out.
-Memory and SM count then have to agree: one name can cover several products ("NVIDIA H100" is not the 80 GB SXM), and a
-MIG slice carries its parent's name.
+Names are compared whole (not by prefix), ignoring case, underscores and NVIDIA's prefix, which old drivers
+leave out. Memory and SM count then have to agree: one name can cover several products ("NVIDIA H100" is not
+the 80 GB SXM), and a MIG slice carries its parent's name.
 """
 
 import re
@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from diagnose.devices.catalog import CPU, GIB, CatalogRow, catalog
 from diagnose.devices.spec import DeviceSpec
 
-# Drivers report 0.3 to 8 % less than nominal (reserved areas, ECC held in memory): lowest seen is A10G at 0.919 of
-# 24 GiB; B300 reports decimal 288 GB, 0.931. Nothing reports more than nominal.
+# Drivers report 0.3 to 8 % less than nominal (reserved areas, ECC held in memory): lowest seen is A10G at
+# 0.919 of 24 GiB; B300 reports decimal 288 GB, 0.931. Nothing reports more than nominal.
 MEMORY_LOW, MEMORY_HIGH = 0.90, 1.02
 # Above this difference a bandwidth that the driver itself reported replaces the catalogued one.
 BANDWIDTH_TOLERANCE = 0.10
@@ -68,9 +68,8 @@ def _reported(
             peak = bandwidth
             notes.append(f"bandwidth {bandwidth / 1e9:.0f} GB/s as reported in the trace")
         elif abs(bandwidth / peak - 1) > BANDWIDTH_TOLERANCE:
-            notes.append(
-                f"the trace reports {bandwidth / 1e9:.0f} GB/s where the catalog has {peak / 1e9:.0f}: the trace's is used"
-            )
+            given, known = f"{bandwidth / 1e9:.0f} GB/s", f"{peak / 1e9:.0f}"
+            notes.append(f"the trace reports {given} where the catalog has {known}: the trace's is used")
             peak = bandwidth
     elif peak is None:
         notes.append("its memory bandwidth is unpublished: no HBM roof")
@@ -111,11 +110,12 @@ def _match_mig(
         peak_bandwidth=spec.peak_bandwidth * memory_share if spec.peak_bandwidth else None,
         peak_compute={dtype: rate * sm_share for dtype, rate in spec.peak_compute.items()},
         peer=None,
+        peer_ranks=0,
         sm_share=sm_share,
         memory_share=memory_share,
     )
-    note = f"MIG slice of {spec.key}: roofs scaled to {how} and {memory_share * _MEMORY_SLICES:.0f} of 8 memory slices"
-    return Match(cut, note)
+    memory = f"{memory_share * _MEMORY_SLICES:.0f} of {_MEMORY_SLICES} memory slices"
+    return Match(cut, f"MIG slice of {spec.key}: roofs scaled to {how} and {memory}")
 
 
 def match_device(
@@ -123,9 +123,9 @@ def match_device(
 ) -> Match:
     """The catalogued device behind a trace's device properties.
 
-    `name` as reported (may be empty on ROCm), `memory_bytes` total memory, `sm_count` SMs or CUs, `bandwidth` the peak
-    in B/s where the trace carries it (nsys does). Never raises; an unknown or contradictory device gives `spec` None,
-    except that a reported bandwidth alone still makes an HBM roof.
+    `name` as reported (may be empty on ROCm), `memory_bytes` total memory, `sm_count` SMs or CUs, `bandwidth`
+    the peak in B/s where the trace carries it (nsys does). Never raises; an unknown or contradictory device
+    gives `spec` None, except that a reported bandwidth alone still makes an HBM roof.
     """
     wanted = _plain(name)
     if wanted == "cpu":

@@ -1,8 +1,8 @@
 """Sustained roofs of one device: the least time that work of a given size and shape can take on it.
 
-`sustained` is the upper envelope of what real kernels of that dtype and size reach; `typical_*` is what a stock
-kernel of that size takes (the median), kept apart and never used as a roof. Times are ns, sizes bytes, work FLOP.
-docs/roofs.md says what was fitted, from what, and how well it holds.
+`sustained` is the upper envelope of what real kernels of that dtype and size reach; `typical_*` is what a
+stock kernel of that size takes (the median), kept apart and never used as a roof. Times are ns, sizes bytes,
+work FLOP. docs/roofs.md says what was fitted, from what, and how well it holds.
 """
 
 from dataclasses import dataclass
@@ -17,25 +17,26 @@ from diagnose.devices.spec import DeviceSpec
 from diagnose.devices.tiles import tile_time_ns
 
 DEFAULT_FLOOR_NS = 900.0
-# Activations of a product were usually just written, and its output is read next: up to half the last cache of them
-# may never cost memory time (the measured tall, thin products run above the datasheet bandwidth), but the cache
-# itself is at most this many times faster than memory. Weights are read cold.
+DEFAULT_GEMM_FLOOR_NS = 2500.0
+# Activations of a product were usually just written, and its output is read next: up to half the last cache
+# of them may never cost memory time (the measured tall, thin products run above the datasheet bandwidth), but
+# the cache itself is at most this many times faster than memory. Weights are read cold.
 CACHED_SHARE = 0.5
 CACHE_SPEEDUP = 2.0
 ACTIVATION_WIDTH = 2
-# No last-level cache of the catalogued devices delivers more than this many times the memory rate (MI300X: 17.2 TB/s of
-# Infinity Cache over 5.3); a kernel faster than that has a wrong cost.
+# No last-level cache of the catalogued devices delivers more than this many times the memory rate (MI300X:
+# 17.2 TB/s of Infinity Cache over 5.3); a kernel faster than that has a wrong cost.
 CACHE_EXPLAINS = 3.3
 RIDGE_POWER = 4
-_RANK = {"measured": 0, "derived": 1, "assumed": 2}
 
 
 @dataclass(frozen=True)
 class Ideal:
     """Least time of one kernel and where it comes from.
 
-    `regime` is the side of the ridge its intensity falls on (`compute`, `memory`); `resource` is the roof that gives
-    `ns`: `compute`, `hbm`, or `floor` when at least half of `ns` is the floor. Both parts include the floor.
+    `regime` is the side of the ridge its intensity falls on (`compute`, `memory`); `resource` is the roof
+    that gives `ns`: `compute`, `hbm`, or `floor` when at least half of `ns` is the floor. Both parts include
+    the floor.
     """
 
     ns: float
@@ -46,11 +47,6 @@ class Ideal:
     compute_ns: float | None
     floor_ns: float
     origin: str
-
-
-def weakest(*provenances: str) -> str:
-    """The least certain of several provenances."""
-    return max(provenances, key=lambda p: _RANK.get(p, 2), default="assumed")
 
 
 class Roofs:
@@ -94,7 +90,7 @@ class Roofs:
         measured = self._file_floor()
         if measured is not None:
             return measured
-        return self.memory.floor_ns if self.memory else DEFAULT_FLOOR_NS
+        return self.memory.floor_ns if self.memory else DEFAULT_GEMM_FLOOR_NS
 
     @property
     def launch_ns(self) -> float | None:
@@ -115,7 +111,7 @@ class Roofs:
         return None if self.memory is None else floor + self.memory.variable_ns(nbytes)
 
     def gemm_memory_ns(self, nbytes: float, m: int, n: int, k: int, batch: int = 1) -> float | None:
-        """Least memory time of a product m x k by k x n: weights from memory, activations from cache as far as they fit."""
+        """Least memory time of a product m x k by k x n, with activations from cache as far as they fit."""
         cold = self.memory_ns(nbytes, gemm=True)
         cache, peak = self.spec.cache_bytes, self.spec.peak_bandwidth
         if cold is None or not cache or not peak:
@@ -147,7 +143,7 @@ class Roofs:
         return self.spec.cache_bytes is not None and nbytes <= self.spec.cache_bytes
 
     def cache_explains(self, nbytes: float, ns: float) -> bool:
-        """Whether a time below the memory roof can be the cache's doing: as much of `nbytes` as fits never left it."""
+        """Whether a time below the memory roof can be the cache's doing: what fits it never left it."""
         cache, peak, roof = self.spec.cache_bytes, self.spec.peak_bandwidth, self.memory_ns(nbytes)
         if not cache or not peak or roof is None:
             return False
@@ -194,8 +190,8 @@ class Roofs:
     ) -> float | None:
         """Least time for `flops` of matrix work, floor included; None when the dtype's peak is unknown.
 
-        With the shape of the product, tile and wave quantisation on this device's SMs; without it, the rate of the best
-        shape of that size.
+        With the shape of the product, tile and wave quantisation on this device's SMs; without it, the rate
+        of the best shape of that size.
         """
         if override := self.overrides.get(("compute", dtype)):
             return _override_ns(override, flops, self.gemm_floor_ns)
@@ -211,8 +207,8 @@ class Roofs:
     ) -> float | None:
         """Least time of fused attention over sequences of `length` tokens, floor included.
 
-        `flops` counts half the square when `causal`; without the mask the same length does twice the work a tile, so
-        its rate is that of twice the length.
+        `flops` counts half the square when `causal`; without the mask the same length does twice the work a
+        tile, so its rate is that of twice the length.
         """
         if ("compute", dtype) in self.overrides:
             return self.compute_ns(flops, dtype)
@@ -250,9 +246,10 @@ class Roofs:
         head_dim: int | None = None,
         causal: bool = True,
     ) -> Ideal | None:
-        """The roofline time of a kernel: the larger of its memory and compute time. None when neither is known.
+        """The roofline time of a kernel: the larger of its memory and compute time; None if neither is known.
 
-        `m`, `n`, `k` (and `batch`) are a matrix product's shape; `attention_length` marks fused prefill attention.
+        `m`, `n`, `k` (and `batch`) are a matrix product's shape; `attention_length` marks fused prefill
+        attention.
         """
         gemm = bool(m and n and k)
         memory = None
@@ -300,21 +297,28 @@ class Roofs:
     def collective_ns(self, kind: str, nbytes: float, ranks: int) -> float | None:
         """Least time of a collective over `nbytes` of payload on one node; None where nothing is known.
 
-        `kind`: all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce, send, recv. The payload is the
-        whole tensor (the gathered output, the scattered input).
+        `kind`: all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce, send, recv. The payload
+        is the whole tensor (the gathered output, the scattered input).
         """
-        return links.collective_time_ns(kind, nbytes, ranks, self.spec.peer, typical=False)
+        return links.collective_time_ns(kind, nbytes, ranks, self._peer(ranks), typical=False)
 
     def typical_collective_ns(self, kind: str, nbytes: float, ranks: int) -> float | None:
         """Usual NCCL time of the same."""
-        return links.collective_time_ns(kind, nbytes, ranks, self.spec.peer, typical=True)
+        return links.collective_time_ns(kind, nbytes, ranks, self._peer(ranks), typical=True)
+
+    def _peer(self, ranks: int) -> float | None:
+        """Link between `ranks` devices, B/s per direction: their own, or the host's where it does not reach
+        all."""
+        if self.spec.peer is not None and ranks <= self.spec.peer_ranks:
+            return self.spec.peer
+        return self.link_rate("h2d")
 
     # typical: medians, never a roof
 
     def typical_gemm_ns(
         self, m: int, n: int, k: int, dtype: str, nbytes: float | None = None
     ) -> float | None:
-        """Median time of a stock GEMM of that shape; `nbytes` where it is not that of dense 2-byte outputs."""
+        """Median time of a stock GEMM of that shape; `nbytes` for other operand widths than the dtype's."""
         roof = self._roof(dtype)
         if roof is None:
             return None
@@ -325,7 +329,7 @@ class Roofs:
         compute = self.compute_ns(flops, dtype, m=m, n=n, k=k) or 0.0
         memory = self.memory_ns(nbytes, gemm=True) or 0.0
         curve = roof.curve.typical_compute if compute > memory else roof.curve.typical_memory
-        # near the ridge both resources slow a kernel down: a smooth maximum predicts the median better than a sharp one
+        # Near the ridge both resources slow a kernel down: a smooth maximum predicts the median better.
         both = (compute**RIDGE_POWER + memory**RIDGE_POWER) ** (1 / RIDGE_POWER)
         return float(both * read(curve, both))
 
@@ -346,7 +350,8 @@ class Roofs:
     def typical_decode_attention_ns(self, nbytes: float, kv_dtype: str) -> float | None:
         """Median time of paged decode attention (every kernel of the call) that reads `nbytes` of KV.
 
-        fp8 KV takes far more than half the time of bf16 for the same tokens: its kernels reach a lower bandwidth.
+        fp8 KV takes far more than half the time of bf16 for the same tokens: its kernels reach a lower
+        bandwidth.
         """
         found = scaled.decode_curve(self.spec, kv_dtype)
         if found is None:

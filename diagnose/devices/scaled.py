@@ -1,14 +1,16 @@
 """A fitted curve made to fit another device.
 
-A device without its own curve borrows the shape of the nearest fitted one and its own published fraction of peak:
-sizes are scaled to equal time at peak (a device twice as fast needs twice the bytes to hide the same latency), floors
-and per-tile costs are kept, and the plateau is replaced. Such numbers are `assumed`; a device's own curve is `derived`.
+A device without its own curve borrows the shape of the nearest fitted one and its own published fraction of
+peak: sizes are scaled to equal time at peak (a device twice as fast needs twice the bytes to hide the same
+latency), floors and per-tile costs are kept, and the plateau is replaced. Such numbers are `assumed`; a
+device's own curve is `derived`.
 """
 
+import math
 from dataclasses import dataclass
 
 from diagnose.devices.curves import AttentionCurve, DecodeCurve, GemmCurve, MemoryCurve, curves, read
-from diagnose.devices.fractions import sustained_fraction
+from diagnose.devices.fractions import OWN_FRACTION, Fraction, sustained_fraction
 from diagnose.devices.spec import DeviceSpec
 
 # FLOP of a GEMM large enough to be on the plateau: 8192 cubed is 1.1e12, and clocks have settled by 1e13.
@@ -17,7 +19,7 @@ _BIG = 1e13  # bytes
 
 
 def reference_key(spec: DeviceSpec) -> str:
-    """The fitted device whose curve shapes this one borrows: Ampere's for older parts and Ada, Hopper's for the rest."""
+    """The fitted device whose curves it borrows: Ampere's for older parts and Ada, Hopper's for the rest."""
     if spec.arch.startswith(("sm_7", "sm_8")):
         return "a100-sxm-80"
     if spec.key.startswith(("h200", "gh200")):
@@ -76,36 +78,32 @@ def memory_curve_ns(curve: MemoryCurve, nbytes: float) -> float:
     return read(((1.0, curve.floor_ns), *curve.roof), max(nbytes, 1.0))
 
 
+def _plateau(curve: MemoryCurve | GemmCurve) -> float:
+    """The share of its own device's peak that a fitted curve ends at."""
+    if isinstance(curve, MemoryCurve):
+        return MemoryRoof(curve, 1.0, 1.0, "", "").plateau / curve.bandwidth
+    return ComputeRoof(curve, curve.peak, 1.0, "", "").plateau / curve.peak
+
+
 def memory_roof(spec: DeviceSpec) -> MemoryRoof | None:
     """The memory roof of `spec`, or None when its bandwidth is unknown."""
     if spec.peak_bandwidth is None:
         return None
     table = curves().memory
-    if spec.key in table and _own(spec):
-        curve = table[spec.key]
-        scale = (
-            curve.bandwidth / spec.peak_bandwidth
-        )  # differs from 1 only where a trace or file reports the peak
-        origin = f"fitted: {curve.origin}"
-        return MemoryRoof(curve, scale, 1.0, "derived" if scale == 1.0 else "assumed", origin)
-    curve = table[reference_key(spec)]
-    parent = table.get(spec.key)
-    own = MemoryRoof(curve, 1.0, 1.0, "", "").plateau / curve.bandwidth
-    if parent is not None:
-        fraction, source = (
-            MemoryRoof(parent, 1.0, 1.0, "", "").plateau / parent.bandwidth,
-            "as the whole device",
-        )
+    fitted = table.get(spec.key)
+    if fitted is not None and _own(spec):
+        # a scale other than 1: a trace or a device file gives its own peak
+        scale = fitted.bandwidth / spec.peak_bandwidth
+        provenance = "derived" if math.isclose(scale, 1.0) else "assumed"
+        return MemoryRoof(fitted, scale, 1.0, provenance, f"fitted: {fitted.origin}")
+    if fitted is not None:
+        fraction = Fraction(_plateau(fitted), "as the whole device")
     else:
-        found = sustained_fraction(spec, "hbm")
-        fraction, source = found.value, found.source
-    return MemoryRoof(
-        curve,
-        curve.bandwidth / spec.peak_bandwidth,
-        own / fraction,
-        "assumed",
-        f"{fraction:.2f} of peak ({source}), by size as {curve.device}",
-    )
+        fraction = sustained_fraction(spec, "hbm")
+    curve = table[reference_key(spec)]
+    origin = f"{fraction.value:.2f} of peak ({fraction.source}), by size as {curve.device}"
+    scale = curve.bandwidth / spec.peak_bandwidth
+    return MemoryRoof(curve, scale, _plateau(curve) / fraction.value, "assumed", origin)
 
 
 @dataclass(frozen=True)
@@ -122,7 +120,8 @@ class ComputeRoof:
         return flops * self.curve.peak / self.peak
 
     def shaped_ns(self, flops: float, tiles_ns: float) -> float:
-        """Time of a product whose tiles take `tiles_ns` at peak; the start is a latency and does not scale."""
+        """Time of a product whose tiles take `tiles_ns` at peak; its start is a latency and does not
+        scale."""
         return read(self.curve.level, self._size(flops)) * (self.curve.start_ns + tiles_ns * self.time_scale)
 
     def variable_ns(self, flops: float) -> float:
@@ -144,32 +143,24 @@ def compute_roof(spec: DeviceSpec, dtype: str) -> ComputeRoof | None:
     if peak is None:
         return None
     table = curves().gemm
-    fitted = table.get((spec.key, "bf16" if dtype == "fp16" else dtype))
+    kind = "bf16" if dtype == "fp16" else dtype
+    fitted = table.get((spec.key, kind))
     if fitted is not None and _own(spec):
-        scale = 1.0 if peak == fitted.peak else fitted.peak / peak
-        return ComputeRoof(
-            fitted, peak, 1.0, "derived" if scale == 1.0 else "assumed", f"fitted: {fitted.origin}"
-        )
-    # Other dtypes and devices take bf16's shape: the fp8 tables are of one library whose small shapes are slow.
-    curve = table[spec.key if (spec.key, "bf16") in table else reference_key(spec), "bf16"]
-    own = ComputeRoof(curve, curve.peak, 1.0, "", "").plateau / curve.peak
+        provenance = "derived" if math.isclose(peak, fitted.peak) else "assumed"
+        return ComputeRoof(fitted, peak, 1.0, provenance, f"fitted: {fitted.origin}")
+    like = table.get((spec.key, "fp8")) if dtype == "int8" else None
     if fitted is not None:
-        fraction, source = (
-            ComputeRoof(fitted, fitted.peak, 1.0, "", "").plateau / fitted.peak,
-            "as the whole device",
-        )
+        fraction = Fraction(_plateau(fitted), "as the whole device")
+    elif like is not None:
+        fraction = Fraction(_plateau(like), "as fp8")
+    elif (spec.key, "bf16") in table and dtype not in OWN_FRACTION:
+        fraction = Fraction(_plateau(table[spec.key, "bf16"]), "as bf16")
     else:
-        found = sustained_fraction(spec, "compute", dtype)
-        fraction, source = found.value, found.source
-        if (spec.key, "bf16") in table and dtype not in {"fp32", "fp64", "fp4"}:
-            fraction, source = own, "as bf16"
-    return ComputeRoof(
-        curve,
-        peak,
-        own / fraction,
-        "assumed",
-        f"{fraction:.2f} of peak ({source}), by size as {curve.device} bf16",
-    )
+        fraction = sustained_fraction(spec, "compute", dtype)
+    # Other dtypes and devices take bf16's shape: the fp8 table is of one library, slow at small shapes.
+    curve = table[spec.key if (spec.key, "bf16") in table else reference_key(spec), "bf16"]
+    origin = f"{fraction.value:.2f} of peak ({fraction.source}), by size as {curve.device} bf16"
+    return ComputeRoof(curve, peak, _plateau(curve) / fraction.value, "assumed", origin)
 
 
 @dataclass(frozen=True)
@@ -191,7 +182,7 @@ class AttentionRoof:
 
 
 def attention_roof(spec: DeviceSpec, dtype: str) -> AttentionRoof | None:
-    """Attention rates of `spec`, from H100's by length. fp8 attention is taken to gain 1.6 of its 2 times peak."""
+    """Attention rates of `spec`, from H100's by length; fp8 is taken to gain 1.6 of its 2 times peak."""
     compute = compute_roof(spec, dtype)
     curve = curves().attention["h100-sxm"]
     if compute is None:
@@ -201,11 +192,11 @@ def attention_roof(spec: DeviceSpec, dtype: str) -> AttentionRoof | None:
     reference = curve.peak / 132
     same = spec.key in {"h100-sxm", "h200-sxm"} and _own(spec)
     bf16 = curves().gemm["h100-sxm", "bf16"]
-    plateau = ComputeRoof(bf16, bf16.peak, 1.0, "", "").plateau
+    plateau = _plateau(bf16) * bf16.peak
     rate = 1.0 if same else compute.plateau / plateau
     if dtype == "fp8":
         rate = 0.8 * spec.peak_compute["fp8"] / curve.peak if same else 0.8 * rate
-    # Fixed costs of a tile weigh less where an SM computes more slowly: the same efficiency comes at shorter lengths.
+    # A tile's fixed costs weigh less where an SM computes slower: equal efficiency comes at shorter lengths.
     length = 1.0 if same else max(1.0, reference / per_sm)
     fitted = spec.key == "h100-sxm" and same and dtype in {"bf16", "fp16"}
     return AttentionRoof(

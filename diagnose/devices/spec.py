@@ -9,10 +9,11 @@ DTYPES: tuple[str, ...] = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8"
 class DeviceSpec:
     """Peaks of one device as the driver reports it (one die of an MI250X, one MIG slice).
 
-    Rates are dense, per direction, in base units: B/s and FLOP/s (a multiply-add counts 2; int8 in OP/s). None or a
-    missing dtype is unknown, never 0. `cache_bytes` is the last cache before memory (L2, or the Infinity Cache).
-    `sm_share` and `memory_share` are below 1 for a MIG slice. Peaks come from the catalog, so their provenance is
-    `assumed`, unless a trace or a device file reported them.
+    Rates are dense, per direction, in base units: B/s and FLOP/s (a multiply-add counts 2; int8 in OP/s).
+    None or a missing dtype is unknown, never 0. `cache_bytes` is the last cache before memory (L2, or the
+    Infinity Cache). `peer` connects up to `peer_ranks` devices (2 for a bridge). `sm_share` and
+    `memory_share` are below 1 for a MIG slice. Peaks come from the catalog, so their provenance is `assumed`,
+    unless a trace or a device file reported them.
     """
 
     key: str
@@ -29,6 +30,7 @@ class DeviceSpec:
     link_h2d: float | None = None
     link_d2h: float | None = None
     peer: float | None = None
+    peer_ranks: int = 0
     confidence: str = "unknown"
     notes: str = ""
     provenance: str = "assumed"

@@ -34,13 +34,17 @@ def roof_rows(roofs: Roofs) -> list[dict[str, Any]]:
             _row("compute", dtype, _scaled(spec.peak_compute.get(dtype), 1e12), plateau / 1e12, "TFLOP/s",
                  provenance, f"best shapes; {note}", origin)
         )  # fmt: skip
-    floor_from = ("measured", "device file") if ("kernel_floor", "") in roofs.overrides else (
-        ("derived", "shortest kernels seen") if roofs.memory and roofs.memory.provenance == "derived"
-        else ("assumed", "shortest kernels seen on other devices")
-    )  # fmt: skip
+    if not rows:
+        return rows
+    if ("kernel_floor", "") in roofs.overrides:
+        known = ("measured", "device file")
+    elif roofs.memory and roofs.memory.provenance == "derived":
+        known = ("derived", "shortest kernels seen")
+    else:
+        known = ("assumed", "shortest kernels seen on other devices")
     rows.append(
-        _row("kernel_floor", "", None, roofs.kernel_floor_ns / 1e3, "us", floor_from[0],
-             f"smallest GEMM {roofs.gemm_floor_ns / 1e3:.1f} us", floor_from[1])
+        _row("kernel_floor", "", None, roofs.kernel_floor_ns / 1e3, "us", known[0],
+             f"smallest GEMM {roofs.gemm_floor_ns / 1e3:.1f} us", known[1])
     )  # fmt: skip
     if roofs.launch_ns is not None:
         rows.append(_row("launch", "", None, roofs.launch_ns / 1e3, "us", "measured", None, "device file"))
@@ -54,14 +58,16 @@ def roof_rows(roofs: Roofs) -> list[dict[str, Any]]:
         peak = spec.link_h2d if direction == "h2d" else spec.link_d2h
         rows.append(
             _row(f"link_{direction}", "", _scaled(peak, 1e9), rate / 1e9, "GB/s",
-                 override.provenance if override else "assumed", f"{spec.link_kind or 'link'}, pinned memory", source)
+                 override.provenance if override else "assumed",
+                 f"{spec.link_kind or 'link'}, pinned memory", source)
         )  # fmt: skip
     if spec.peer is not None:
-        time = roofs.collective_ns("all_reduce", 512 * MB, 8) or 0.0
-        bus = 2 * 7 / 8 * 512 * MB / time if time else None
+        ranks = spec.peer_ranks
+        time = roofs.collective_ns("all_reduce", 512 * MB, ranks)
+        bus = 2 * (ranks - 1) / ranks * 512 * MB / time if time else None
         rows.append(
             _row("peer", "", spec.peer / 1e9, bus, "GB/s", "assumed",
-                 "per direction; sustained is the bus bandwidth of a 512 MB all-reduce on 8 ranks",
+                 f"per direction; sustained is the bus bandwidth of a 512 MB all-reduce on {ranks} ranks",
                  "aiconfigurator-core NCCL and vLLM all-reduce tables, scaled by link")
         )  # fmt: skip
     return rows
@@ -92,8 +98,8 @@ def _tflops(roofs: Roofs, edge: int, dtype: str) -> str:
 def roofs_table(spec: DeviceSpec | None = None) -> list[dict[str, Any]]:
     """Rows for `diagnose roofs [DEVICE]`: the roofs of one device, or a line for each catalogued one.
 
-    With a device: `roof_rows`. Without: key, name, sm_count, memory_gb, hbm and bf16 peak and sustained (GB/s,
-    TFLOP/s), provenance, confidence.
+    With a device: `roof_rows`. Without: key, name, sm_count, memory_gb, hbm and bf16 peak and sustained
+    (GB/s, TFLOP/s), provenance, confidence.
     """
     if spec is not None:
         return roof_rows(Roofs(spec))
