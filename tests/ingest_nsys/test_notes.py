@@ -1,13 +1,19 @@
-"""What the export says about itself: opaque and missing graphs, diagnostics without anything private, no GPU work."""
+"""What the export says about itself: opaque and missing graphs, diagnostics without anything private, no GPU
+work."""
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
 from diagnose.errors import InputError
 from diagnose.ingest.nsys.notes import sanitise
 from diagnose.store import Store
+
+Load = Callable[..., Store]
+Make = Callable[..., Path]
+Pack = tuple[Callable[[int], int], Callable[[int, int], int]]
 
 NODE = "--cuda-graph-trace=node"
 
@@ -23,7 +29,7 @@ def _graph_launch(tid: int, correlation: int, start: int) -> dict[str, int]:
 STRINGS = [{"id": 50, "value": "cudaGraphLaunch_v10000"}, {"id": 10, "value": "gemm"}]
 
 
-def test_graph_mode(export: Callable[..., Path], loaded: Callable[[Path], Store], pack: tuple) -> None:  # type: ignore[type-arg]
+def test_graph_mode(export: Make, loaded: Load, pack: Pack) -> None:
     """Two replays of 700 and 800 ns are device work of their own, and a note says how to see inside them."""
     pid, tid = pack
     run = {"deviceId": 0, "streamId": 7, "globalPid": pid(100), "graphId": 4, "graphExecId": 5}
@@ -40,7 +46,9 @@ def test_graph_mode(export: Callable[..., Path], loaded: Callable[[Path], Store]
         )
     )
     # The pinned copy at 300 is the first event of this run.
-    assert store.rows("SELECT device_id, start_ns, dur_ns, graph_id, correlation FROM raw_graph_run ORDER BY start_ns") == [
+    assert store.rows(
+        "SELECT device_id, start_ns, dur_ns, graph_id, correlation FROM raw_graph_run ORDER BY start_ns"
+    ) == [
         (0, 900, 700, 4, 10),
         (0, 1700, 800, 4, 11),
     ]
@@ -50,7 +58,7 @@ def test_graph_mode(export: Callable[..., Path], loaded: Callable[[Path], Store]
     assert not _messages(store, "missing-graphs")
 
 
-def test_graph_mode_before_2024_leaves_nothing(export: Callable[..., Path], loaded: Callable[[Path], Store], pack: tuple) -> None:  # type: ignore[type-arg]
+def test_graph_mode_before_2024_leaves_nothing(export: Make, loaded: Load, pack: Pack) -> None:
     """Exports of 2022 and 2023 have no table for replays: launches without device work are counted."""
     _, tid = pack
     launches = [_graph_launch(tid(100, 101), c, 100 * c) for c in (20, 21, 22)]
@@ -60,10 +68,17 @@ def test_graph_mode_before_2024_leaves_nothing(export: Callable[..., Path], load
     assert NODE in note[2]
 
 
-def test_node_mode(export: Callable[..., Path], loaded: Callable[[Path], Store], pack: tuple) -> None:  # type: ignore[type-arg]
+def test_node_mode(export: Make, loaded: Load, pack: Pack) -> None:
     """Kernels of one replay carry their node and share the launch's correlation: nothing is missing."""
     pid, tid = pack
-    node = {"deviceId": 0, "streamId": 7, "globalPid": pid(100), "demangledName": 10, "correlationId": 20, "graphId": 4}
+    node = {
+        "deviceId": 0,
+        "streamId": 7,
+        "globalPid": pid(100),
+        "demangledName": 10,
+        "correlationId": 20,
+        "graphId": 4,
+    }
     store = loaded(
         export(
             2025,
@@ -82,7 +97,7 @@ def test_node_mode(export: Callable[..., Path], loaded: Callable[[Path], Store],
     assert not _messages(store, "missing-graphs") and not _messages(store, "opaque-graphs")
 
 
-def test_diagnostics_are_quoted_without_anything_private(export: Callable[..., Path], loaded: Callable[[Path], Store]) -> None:
+def test_diagnostics_are_quoted_without_anything_private(export: Make, loaded: Load) -> None:
     events = [
         (1, 1, "Profiling has started."),
         (2, 2, "Dropped 1234 CUPTI records of /home/alice/run/server.py on alice@gpu-box-7 (10.1.2.3)"),
@@ -93,7 +108,11 @@ def test_diagnostics_are_quoted_without_anything_private(export: Callable[..., P
     rows = [{"timestamp": t, "severity": s, "text": text, "source": 1} for t, s, text in events]
     store = loaded(export(2025, DIAGNOSTIC_EVENT=rows))
     found = _messages(store, "profiler-diagnostic")
-    assert [(severity, count) for severity, count, _ in found] == [("warning", 2), ("warning", 1), ("error", 1)]
+    assert [(severity, count) for severity, count, _ in found] == [
+        ("warning", 2),
+        ("warning", 1),
+        ("error", 1),
+    ]
     assert "Dropped 1234 CUPTI records" in found[0][2]
     assert "Not all NVTX events" in found[1][2]
     everything = " ".join(message for _, _, message in found)
@@ -106,7 +125,7 @@ def test_diagnostics_are_quoted_without_anything_private(export: Callable[..., P
     [
         ("lost 5 events\x1b[31m<script>", "lost 5 events [31m<script>"),
         ("see C:\\Users\\bob\\log.txt for more", "see <path> for more"),
-        ("process \"my server\" lost data", "process <name> lost data"),
+        ('process "my server" lost data', "process <name> lost data"),
         ("TOKEN=abc events lost", "<setting> events lost"),
         ("https://intranet.example/x lost", "<address> lost"),
         ("driver version 535.104.05 lost", "driver version 535.104.05 lost"),
@@ -122,9 +141,12 @@ def test_sanitise_is_one_short_line() -> None:
     assert "\n" not in line and len(line) == 200
 
 
-def test_nothing_private_is_kept(export: Callable[..., Path], loaded: Callable[[Path], Store]) -> None:
-    """Host, user, command and the strings nothing refers to are in no table of the store, and in no file of its folder."""
-    strings = [{"id": i, "value": t} for i, t in ((10, "k"), (12, "cudaLaunchKernel"), (99, "secret-thread-name"))]
+def test_nothing_private_is_kept(export: Make, loaded: Load) -> None:
+    """Host, user, command and the strings nothing refers to are in no table of the store, and in no file of
+    its folder."""
+    strings = [
+        {"id": i, "value": t} for i, t in ((10, "k"), (12, "cudaLaunchKernel"), (99, "secret-thread-name"))
+    ]
     store = loaded(export(StringIds=strings))
     tables = [t for (t,) in store.rows("SELECT table_name FROM information_schema.tables")]
     assert "nsys_string" not in tables
@@ -134,7 +156,7 @@ def test_nothing_private_is_kept(export: Callable[..., Path], loaded: Callable[[
         assert b"secret" not in file.read_bytes(), file.name
 
 
-def test_no_gpu_activity(export: Callable[..., Path], loaded: Callable[[Path], Store]) -> None:
+def test_no_gpu_activity(export: Make, loaded: Load) -> None:
     none = dict.fromkeys(
         ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET")
     )
@@ -147,25 +169,26 @@ def test_no_gpu_activity(export: Callable[..., Path], loaded: Callable[[Path], S
                       CUPTI_ACTIVITY_KIND_SYNCHRONIZATION=None))  # type: ignore[arg-type]  # fmt: skip
 
 
-def test_no_gpu_activity_quotes_the_reason(export: Callable[..., Path], loaded: Callable[[Path], Store]) -> None:
+def test_no_gpu_activity_quotes_the_reason(export: Make, loaded: Load) -> None:
     rows = [{"timestamp": 1, "severity": 3, "text": "CUDA profiling is not supported by this driver"}]
     with pytest.raises(InputError, match="CUDA profiling is not supported by this driver"):
         loaded(
             export(
-                2025, CUPTI_ACTIVITY_KIND_KERNEL=[], CUPTI_ACTIVITY_KIND_MEMCPY=None, CUPTI_ACTIVITY_KIND_MEMSET=None,
+                2025, CUPTI_ACTIVITY_KIND_KERNEL=[], CUPTI_ACTIVITY_KIND_MEMCPY=None,
+                    CUPTI_ACTIVITY_KIND_MEMSET=None,
                 DIAGNOSTIC_EVENT=rows,
             )
         )  # fmt: skip
 
 
-def test_no_api_calls(export: Callable[..., Path], loaded: Callable[[Path], Store]) -> None:
+def test_no_api_calls(export: Make, loaded: Load) -> None:
     store = loaded(export(CUPTI_ACTIVITY_KIND_RUNTIME=None))
     assert store.count("raw_host_call") == 0
     (note,) = _messages(store, "no-api-calls")
     assert note[0] == "warning"
 
 
-def test_one_device_number_in_two_processes(export: Callable[..., Path], loaded: Callable[[Path], Store], pack: tuple) -> None:  # type: ignore[type-arg]
+def test_one_device_number_in_two_processes(export: Make, loaded: Load, pack: Pack) -> None:
     pid, _ = pack
     kernel = {"deviceId": 0, "streamId": 7, "demangledName": 10, "start": 500, "end": 600}
     kernels = [{**kernel, "globalPid": pid(p)} for p in (100, 200)]
@@ -173,6 +196,8 @@ def test_one_device_number_in_two_processes(export: Callable[..., Path], loaded:
     (note,) = _messages(store, "shared-device-number")
     assert note[:2] == ("warning", 2)
     described = [{"gpuId": g, "cudaId": 0, "pid": p} for g, p in ((0, 100), (1, 200))]
-    store = loaded(export(2025, name="b.sqlite", CUPTI_ACTIVITY_KIND_KERNEL=kernels, TARGET_INFO_CUDA_DEVICE=described))
+    store = loaded(
+        export(2025, name="b.sqlite", CUPTI_ACTIVITY_KIND_KERNEL=kernels, TARGET_INFO_CUDA_DEVICE=described)
+    )
     assert not _messages(store, "shared-device-number")
     assert store.rows("SELECT DISTINCT device_id FROM raw_kernel ORDER BY 1") == [(0,), (1,)]
