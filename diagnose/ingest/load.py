@@ -18,12 +18,14 @@ def load(
     *,
     python: bool = False,
     low_memory: bool = False,
+    nsys: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
     """Fill the raw tables (`diagnose.ingest.raw`) and the public tables of stage `ingest` from one trace.
 
     One trace a store. `python` keeps Python frames (table python_call), `low_memory` reads in smaller chunks,
-    `progress` is called with (bytes of the file read, bytes of the file). Raises InputError with one line.
+    `nsys` names the program that exports a .nsys-rep report, searched for when None. `progress` is called with
+    (done, total): bytes of the file read, or thousandths for nsys. Raises InputError with one line.
     """
     kind = detect(path)
     if kind == "kineto":
@@ -32,6 +34,6 @@ def load(
     elif kind.startswith("nsys-"):
         from diagnose.ingest.nsys import load_nsys
 
-        load_nsys(path, store, progress=(lambda _, share: progress(int(1000 * share), 1000)) if progress else None)
+        load_nsys(path, store, nsys=nsys, progress=progress)
     else:
         raise InputError(f"{path}: a diagnosis, not a trace; give the trace, or compare two diagnoses with `diagnose compare`")

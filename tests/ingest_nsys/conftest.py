@@ -23,8 +23,8 @@ _ACTIVITY = "start end deviceId contextId {green} streamId correlationId globalP
 _KERNEL = (
     _ACTIVITY
     + " demangledName shortName mangledName launchType cacheConfig registersPerThread gridX gridY gridZ"
-    " blockX blockY blockZ staticSharedMemory dynamicSharedMemory localMemoryPerThread localMemoryTotal gridId "
-    "sharedMemoryExecuted graphNodeId sharedMemoryLimitConfig"
+    " blockX blockY blockZ staticSharedMemory dynamicSharedMemory localMemoryPerThread localMemoryTotal "
+    "gridId sharedMemoryExecuted graphNodeId sharedMemoryLimitConfig"
 )
 _KERNEL_2025 = (
     " qmdBulkReleaseDone qmdPreexitDone qmdLastCtaDone graphId clusterX clusterY clusterZ "
