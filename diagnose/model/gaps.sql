@@ -10,13 +10,13 @@ WITH next_activity AS (
            c.start_ns AS l0, c.start_ns + c.dur_ns AS l1, c.blocking,
            row_number() OVER (PARTITION BY g.gap_id ORDER BY c.start_ns NULLS LAST, i.kernel_id) AS choice
     FROM gap g
-    JOIN interval i ON i.device_id = g.device_id AND i.s = g.g1 AND i.e > i.s
+    JOIN interval i ON i.device_id = g.device_id AND i.s = g.g1
     JOIN activity a ON a.kernel_id = i.kernel_id
     LEFT JOIN host_call c ON c.call_id = a.launch_id
 ), previous AS (
     SELECT g.gap_id, arg_max(o.step_id, (i.s, i.kernel_id)) AS step_id
     FROM gap g
-    JOIN interval i ON i.device_id = g.device_id AND i.e = g.g0 AND i.e > i.s
+    JOIN interval i ON i.device_id = g.device_id AND i.e = g.g0
     LEFT JOIN owner o ON o.kernel_id = i.kernel_id
     GROUP BY g.gap_id
 )
