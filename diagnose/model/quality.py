@@ -18,7 +18,11 @@ def facts(store: Store, roofs: dict[int, Roofs | None], outcome: StepOutcome) ->
     """Facts about the capture that several rules share."""
     note_codes = {row[0] for row in store.rows("SELECT DISTINCT code FROM ingest_note")}
     window = store.scalar("SELECT max(end_ns) - min(start_ns) FROM segment") or 0
-    overhead = store.scalar("SELECT coalesce(sum(dur_ns), 0) FROM profiler_overhead") or 0
+    # What the profiler did before or after the window (starting CUPTI takes 200 ms) cost the window nothing.
+    overhead = store.scalar(
+        """SELECT coalesce(sum(greatest(least(o.start_ns + o.dur_ns, w.e) - greatest(o.start_ns, w.s), 0)), 0)
+        FROM profiler_overhead o, (SELECT min(start_ns) AS s, max(end_ns) AS e FROM segment) w"""
+    ) or 0
     mine = [r for r in roofs.values() if r is not None]
     return {
         "engine": engine_of(store, outcome),
