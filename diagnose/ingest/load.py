@@ -9,7 +9,7 @@ from diagnose.ingest.kineto.load import load_kineto
 from diagnose.ingest.kineto.split import CHUNK_BYTES
 from diagnose.store.store import Store
 
-LOW_MEMORY_CHUNK = 2 << 20
+LOW_MEMORY_CHUNK = 1 << 20
 
 
 def load(

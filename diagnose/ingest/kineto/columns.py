@@ -59,7 +59,7 @@ FROM (SELECT
     try_cast(ts * 1000 AS BIGINT) AS ts, try_cast(dur * 1000 AS BIGINT) AS dur,
     nullif(args."External id", 0) AS external_id, nullif(args.correlation, 0) AS correlation,
     try_cast(args.device AS INTEGER) AS device, args.stream AS stream, args.bytes AS bytes,
-    replace(args.grid, ' ', '') AS grid, replace(args.block, ' ', '') AS block,
+    args.grid AS grid, args.block AS block,
     try_cast(args."registers per thread" AS INTEGER) AS registers, try_cast(args."shared memory" AS INTEGER) AS shared_mem,
     args."graph id" AS graph_id, args."graph node id" AS graph_node_id,
     args.cuda_sync_kind AS sync_kind, args.wait_on_stream AS wait_on_stream,

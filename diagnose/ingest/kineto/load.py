@@ -36,9 +36,7 @@ def load_kineto(
         parts.write(splitter)
         source.finish()
     stream = splitter.stream
-    stream.damage.repaired += parts.damage.repaired
-    stream.damage.quarantined += parts.damage.quarantined
-    stream.damage.offsets = (stream.damage.offsets + parts.damage.offsets)[:3]
+    stream.damage.merge(parts.damage)
     store.large = source.produced > LARGE_BYTES
     if not parts.written:
         raise InputError(f"{path}: no event in it can be read ({stream.events} found); capture the trace again")

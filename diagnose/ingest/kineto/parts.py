@@ -1,8 +1,10 @@
-"""Chunks of events to Parquet parts: a chunk file, one DuckDB statement, on a thread beside the splitter."""
+"""Chunks of events to Parquet parts: a chunk file, one DuckDB statement, on threads beside the splitter."""
 
 import os
+from collections import deque
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
@@ -13,7 +15,14 @@ from diagnose.ingest.kineto.split import Chunk
 from diagnose.store.store import Store
 
 _LEAST_BUFFER = 1 << 20
+_WRITERS = 2
 _BAD_DATA = (duckdb.InvalidInputException, duckdb.DataError)  # not: a mistake in the statement
+
+
+@dataclass(slots=True)
+class _Written:
+    done: bool
+    damage: Damage
 
 
 class Parts:
@@ -23,7 +32,7 @@ class Parts:
         self.damage = Damage()
         self.written = 0
         self._folder: Path = store.folder
-        self._con = store.con.cursor()
+        self._free = [store.con.cursor() for _ in range(_WRITERS)]
 
     @property
     def pattern(self) -> str:
@@ -31,38 +40,49 @@ class Parts:
         return (self._folder / "event-*.parquet").as_posix()
 
     def write(self, chunks: Iterable[Chunk]) -> None:
-        """Write all chunks: while DuckDB, which releases the interpreter, reads one, the next is split."""
-        pending: Future[None] | None = None
-        with ThreadPoolExecutor(max_workers=1) as pool:
-            for chunk in chunks:
-                if pending:
-                    pending.result()
-                pending = pool.submit(self._add, chunk) if chunk.events else None
-            if pending:
-                pending.result()
-        self._con.close()
+        """Write all chunks: while DuckDB, which releases the interpreter, reads some, the next is split."""
+        pending: deque[Future[_Written]] = deque()
+        with ThreadPoolExecutor(max_workers=_WRITERS) as pool:
+            for number, chunk in enumerate(chunks):
+                if len(pending) == _WRITERS:
+                    self._settle(pending.popleft().result())
+                if chunk.events:
+                    pending.append(pool.submit(self._add, number, chunk))
+            while pending:
+                self._settle(pending.popleft().result())
+        for cursor in self._free:
+            cursor.close()
+
+    def _settle(self, written: _Written) -> None:
+        self.written += written.done
+        self.damage.merge(written.damage)
 
     def remove(self) -> None:
         """Delete the parts once the tables are made."""
         for part in self._folder.glob("event-*.parquet"):
             part.unlink()
 
-    def _add(self, chunk: Chunk) -> None:
+    def _add(self, number: int, chunk: Chunk) -> _Written:
+        cursor = self._free.pop()
+        damage = Damage()
         body = rename(chunk.body)
         try:
-            self._copy(body)
+            self._copy(cursor, number, body)
         except _BAD_DATA:
-            before = self.damage.quarantined
-            result = clean(body, chunk.offset, self.damage, drop_python=False)
+            result = clean(body, chunk.offset, damage, drop_python=False)
             try:
-                self._copy(result.body)
+                self._copy(cursor, number, result.body)
             except _BAD_DATA:
-                # not one event of a clean chunk should fail; if it does, none of it is used and that is said
-                self.damage.quarantined = before + chunk.events
+                # no event of a cleaned chunk should fail; if one does, none of them is used and that is said
+                damage.quarantine(chunk.offset, chunk.events)
+                return _Written(False, damage)
+        finally:
+            self._free.append(cursor)
+        return _Written(True, damage)
 
-    def _copy(self, body: bytes) -> None:
-        path = self._folder / "chunk.json"
-        part = self._folder / f"event-{self.written:05d}.parquet"
+    def _copy(self, cursor: duckdb.DuckDBPyConnection, number: int, body: bytes) -> None:
+        path = self._folder / f"chunk-{number:05d}.json"
+        part = self._folder / f"event-{number:05d}.parquet"
         with open(path, "wb", buffering=0, opener=_private) as file:
             for piece in (b"[", body, b"]"):
                 view = memoryview(piece)
@@ -70,8 +90,7 @@ class Parts:
                     view = view[file.write(view) or 0 :]
         try:
             query = select(path.as_posix(), max(len(body), _LEAST_BUFFER))
-            self._con.execute(f"COPY ({query}) TO '{part.as_posix()}' (FORMAT parquet, COMPRESSION snappy)")
-            self.written += 1
+            cursor.execute(f"COPY ({query}) TO '{part.as_posix()}' (FORMAT parquet, COMPRESSION snappy)")
         except duckdb.Error:
             part.unlink(missing_ok=True)
             raise

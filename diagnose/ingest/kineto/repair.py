@@ -54,11 +54,17 @@ class Damage:
     quarantined: int = 0
     offsets: list[int] = field(default_factory=list)
 
-    def quarantine(self, offset: int) -> None:
-        """Count an event that could not be read."""
-        self.quarantined += 1
+    def quarantine(self, offset: int, events: int = 1) -> None:
+        """Count events from `offset` on that could not be read."""
+        self.quarantined += events
         if len(self.offsets) < 3:
             self.offsets.append(offset)
+
+    def merge(self, other: "Damage") -> None:
+        """Add another part's counts."""
+        self.repaired += other.repaired
+        self.quarantined += other.quarantined
+        self.offsets = sorted(self.offsets + other.offsets)[:3]
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from diagnose.ingest.kineto.python_events import drop_python
 from diagnose.ingest.kineto.repair import START, Damage, clean, value_end
 from diagnose.ingest.source import ByteSource
 
-CHUNK_BYTES = 8 << 20
+CHUNK_BYTES = 4 << 20
 MAX_EVENT_BYTES = 64 << 20
 MAX_HEAD_BYTES = 256 << 20
 MAX_TAIL_BYTES = 64 << 20

@@ -104,7 +104,7 @@ def make_tables(store: Store, source_id: int, origin: int, keep_python: bool) ->
     )
     store.save(
         "raw_kernel",
-        f"""SELECT {_ACTIVITY}, grid, block, registers, shared_mem, signature_id
+        f"""SELECT {_ACTIVITY}, replace(grid, ' ', '') AS grid, replace(block, ' ', '') AS block, registers, shared_mem, signature_id
             FROM {named} LEFT JOIN signature s ON s.hash = sane.signature WHERE kind = 'kernel'""",
     )
     con.execute("ALTER TABLE signature DROP COLUMN hash")
