@@ -1,4 +1,5 @@
-"""Share of kernel time with a cost, by source, and the biggest names without one: `python benchmarks/coverage.py TRACE...`."""
+"""Share of kernel time with a cost, by source, and the biggest names without one: `python
+benchmarks/coverage.py TRACE...`."""
 
 import argparse
 import sys
@@ -22,14 +23,15 @@ def report(path: Path, top: int = TOP) -> dict[str, float]:
         total = store.scalar("SELECT sum(dur_ns) FROM kernel") or 0
         by_source = dict(
             store.rows(
-                """SELECT coalesce(c.source, 'none'), sum(k.dur_ns) FROM kernel k LEFT JOIN cost c USING (kernel_id)
+                """SELECT coalesce(c.source, 'none'), sum(k.dur_ns) FROM kernel k LEFT JOIN cost c USING
+                (kernel_id)
                 GROUP BY ALL ORDER BY 2 DESC"""
             )
         )
         shares = {s: ns / total for s, ns in by_source.items()} if total else {}
         covered = 1 - shares.get("none", 0.0) if total else 0.0
         sources = ", ".join(f"{s} {100 * share:.2f} %" for s, share in shares.items())
-        print(f"{path.name}: {100 * covered:.2f} % of {total / 1e6:.2f} ms ({sources}); costs took {seconds:.2f} CPU s")
+        print(f"{path.name}: {100 * covered:.2f} % of {total / 1e6:.2f} ms ({sources}); {seconds:.2f} CPU s")
         missing = store.rows(
             """SELECT n.text, any_value(o.text), any_value(k.link), count(*), sum(k.dur_ns) FROM kernel k
             JOIN name n ON n.name_id = k.name_id

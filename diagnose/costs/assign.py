@@ -1,16 +1,17 @@
 """Writes table `cost`: what each kernel computed and moved, from the operator that launched it.
 
-The innermost operator of a kernel's ancestry whose model gives a cost owns the kernel; kernels of one call share its
-cost by role. Work is done once per distinct (operator, arguments, kernel names) and joined back, so that a million
-kernels cost little. Kernels without an operator take the cost of identical linked kernels (`same_kernel`).
+The innermost operator of a kernel's ancestry whose model gives a cost owns the kernel; kernels of one call
+share its cost by role. Work is done once per distinct (operator, arguments, kernel names) and joined back, so
+that a million kernels cost little. Kernels without an operator take the cost of identical linked kernels
+(`same_kernel`).
 """
 
 from dataclasses import replace
 from typing import Any
 
-from diagnose.costs.cost_rows import SHAPE_COLUMNS, CostRows
+from diagnose.costs.cost_rows import CostValues
 from diagnose.costs.cpu import assign_cpu
-from diagnose.costs.op import OpCall, OpCost, StepInfo, parse_call
+from diagnose.costs.op import OpCall, StepInfo, parse_call
 from diagnose.costs.registry import cost_of, model_of, needs_step
 from diagnose.costs.same_kernel import assign_same_kernel
 from diagnose.costs.share import share
@@ -20,14 +21,15 @@ from diagnose.store.sqlfile import read_sql
 from diagnose.store.store import Store
 
 ROUNDS = 6
-"""How many modelled ancestors are tried for one kernel (a linear inside a fused operator inside a compiled region)."""
+"""How many modelled ancestors are tried for one kernel (a linear inside a fused operator inside a compiled
+region)."""
 
 
 def assign_costs(store: Store, *, arch: str | None = None) -> None:
     """Fill table `cost` for every kernel, copy and memset whose work is known.
 
-    Reads `kernel`, `op`, `signature`, `name`, `gpu_copy`, `gpu_memset` and, where present, `step`. `arch` is the device's
-    architecture, None when unknown. Kernels without a defensible cost get no row.
+    Reads `kernel`, `op`, `signature`, `name`, `gpu_copy`, `gpu_memset` and, where present, `step`. `arch` is
+    the device's architecture, None when unknown. Kernels without a defensible cost get no row.
     """
     store.con.execute("DROP TABLE IF EXISTS cost")
     store.con.execute(BY_NAME["cost"].ddl())
@@ -35,16 +37,25 @@ def assign_costs(store: Store, *, arch: str | None = None) -> None:
     for name in ("op", "signature", "gpu_copy", "gpu_memset", "step"):
         if name not in have:
             store.con.execute(BY_NAME[name].ddl())
-    calls = _Calls(store)
+    # The public view of operators joins their arguments; only the keys are needed here.
+    source = "op_base" if "op_base" in have else "op"
+    store.con.execute(
+        f"""CREATE OR REPLACE TEMP VIEW cost_op AS
+        SELECT op_id, parent_op_id, name_id, signature_id FROM {source}"""
+    )
+    calls, values = _Calls(store), CostValues()
     _mark_modelled(store)
     store.con.execute(read_sql("diagnose.costs", "todo.sql"))
     for _ in range(ROUNDS):
-        if not _round(store, calls):
+        if not _round(store, calls, values):
             break
+    assign_same_kernel(store, values)
+    values.write(store)
+    store.con.execute(read_sql("diagnose.costs", "write_costs.sql"))
     assign_cpu(store, calls.call)
-    assign_same_kernel(store)
     store.con.execute(read_sql("diagnose.costs", "recorded_bytes.sql"))
-    for name in ("cost_model_name", "cost_todo", "cost_placed", "cost_combo", "cost_found"):
+    store.con.execute("DROP VIEW cost_op")
+    for name in ("cost_model_name", "cost_todo", "cost_placed", "cost_found", "cost_taken", "cost_value"):
         store.con.execute(f"DROP TABLE IF EXISTS {name}")
 
 
@@ -59,11 +70,13 @@ class _Calls:
         self._signatures: dict[int, tuple[Any, ...]] = {
             row[0]: row[1:]
             for row in store.rows(
-                "SELECT signature_id, input_dims, input_dtypes, input_strides, scalar_args, extra FROM signature"
+                """SELECT signature_id, input_dims, input_dtypes, input_strides, scalar_args, extra
+                FROM signature"""
             )
         }
         for step_id, *numbers in store.rows(
-            """SELECT step_id, phase, sequences, prefill_tokens, decode_tokens, context_tokens, prefill_context_tokens,
+            """SELECT step_id, phase, sequences, prefill_tokens, decode_tokens, context_tokens,
+            prefill_context_tokens,
             prefill_pairs FROM step"""
         ):
             self._steps[step_id] = StepInfo(*numbers)
@@ -86,7 +99,9 @@ class _Calls:
 
 
 def _mark_modelled(store: Store) -> None:
-    rows = store.rows("SELECT DISTINCT name_id, text FROM name WHERE name_id IN (SELECT DISTINCT name_id FROM op)")
+    rows = store.rows(
+        "SELECT DISTINCT name_id, text FROM name WHERE name_id IN (SELECT DISTINCT name_id FROM cost_op)"
+    )
     known = [(name_id, text) for name_id, text in rows if text and model_of(text) is not None]
     store.insert_columns(
         "cost_model_name",
@@ -95,16 +110,17 @@ def _mark_modelled(store: Store) -> None:
     )
 
 
-def _round(store: Store, calls: _Calls) -> bool:
-    """Try the nearest modelled ancestor of every kernel still without a cost; False when none is left to try."""
-    store.con.execute(read_sql("diagnose.costs", "owners.sql"))
-    if not store.scalar("SELECT count(*) FROM cost_placed"):
+def _round(store: Store, calls: _Calls, values: CostValues) -> bool:
+    """Try the nearest modelled ancestor of every kernel still without a cost; False when none is left to
+    try."""
+    if not store.scalar("SELECT count(*) FROM cost_todo"):
         return False
-    rows = CostRows()
+    store.con.execute(read_sql("diagnose.costs", "owners.sql"))
     combos = store.rows(
-        """SELECT combo_id, op_name_id, signature_id, step_id, kernel_names, direct,
-        mean_ns FROM cost_combo ORDER BY combo_id"""
+        """SELECT combo_id, op_name_id, signature_id, step_id, kernel_names, direct, mean_ns
+        FROM cost_combo ORDER BY ALL"""
     )
+    found: dict[str, list[Any]] = {"combo_id": [], "position": [], "kind": [], "source": []}
     for combo_id, op_name_id, signature_id, step_id, names, direct, mean_ns in combos:
         kernels = tuple(calls.name(n) for n in names)
         call = with_types(replace(calls.call(op_name_id, signature_id), kernels=kernels))
@@ -115,9 +131,9 @@ def _round(store: Store, calls: _Calls) -> bool:
             continue
         for position, one in enumerate(share(cost, kernels, tuple(direct), tuple(mean_ns)), start=1):
             if one is not None:
-                rows.add((combo_id, position), one, source)
-    rows.write(store, "cost_found", {"combo_id": "INTEGER", "position": "INTEGER"})
-    store.con.execute(read_sql("diagnose.costs", "take_costs.sql"))
-    return True
-
-
+                for key, value in zip(found, (combo_id, position, values.kind(one), source), strict=True):
+                    found[key].append(value)
+    types = {"combo_id": "UBIGINT", "position": "BIGINT", "kind": "INTEGER", "source": "VARCHAR"}
+    store.insert_columns("cost_found", found, types)
+    store.con.execute(read_sql("diagnose.costs", "take.sql"))
+    return bool(combos)

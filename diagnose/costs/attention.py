@@ -1,15 +1,14 @@
 """Scaled dot-product attention over whole sequences: SDPA and flash, efficient, cuDNN attention.
 
 FLOPs = 2 · heads · pairs · (d + d_v), where pairs are the query-key pairs computed: L_q · L_k, causal the
-lower triangle
-(L · (L + 1) / 2 for L_q = L_k = L), windowed Σ min(W, keys seen). The exponentials are not counted.
-Bytes: Q, K, V and the mask read once, O written once (and 4 bytes of log-sum-exp a query and head, where
-kept).
-torch's flop counter does not halve causal attention; multiply-adds skipped by the kernel are not counted
-here.
+lower triangle (L · (L + 1) / 2 for L_q = L_k = L), windowed Σ min(W, keys seen). The exponentials are not
+counted. Bytes: Q, K, V and the mask read once, O written once (and 4 bytes of log-sum-exp a query and head,
+where kept). torch's flop counter does not halve causal attention; multiply-adds skipped by the kernel are not
+counted here.
 """
 
 from dataclasses import replace
+from math import sqrt
 
 from diagnose.costs import dtypes
 from diagnose.costs.families import ATTENTION, math_dtype
@@ -23,8 +22,7 @@ def causal_pairs(queries: int, keys: int, *, bottom_right: bool = True) -> float
     """Query-key pairs of one sequence under a causal mask.
 
     bottom_right: the last query sees every key (cached or chunked prefill); otherwise query i sees keys 0..i
-    (torch's
-    `is_causal` when lengths differ).
+    (torch's `is_causal` when lengths differ).
     """
     if bottom_right:
         if queries > keys:  # the first queries see nothing
@@ -208,8 +206,7 @@ def flash_forward(call: OpCall) -> OpCost | None:
     is there.
 
     Dense: (batch, length, heads, d). Varlen: (tokens, heads, d) with sequence offsets, of which only the
-    count and the
-    longest length are recorded.
+    count and the longest length are recorded.
     """
     q, k, v = (call.tensor(i) for i in range(3))
     if call.tensor(3) is None:
@@ -229,8 +226,7 @@ def flash_forward(call: OpCall) -> OpCost | None:
 @model("aten::_efficient_attention_forward", by_step=True)
 def efficient_forward(call: OpCall) -> OpCost | None:
     """query, key, value (batch, length, heads, d), bias, seqstart_q, seqstart_k, max_q, max_k, dropout_p,
-    mask type
-    (0 none, 1 causal from the top left, 2 causal from the bottom right)."""
+    mask type (0 none, 1 causal from the top left, 2 causal from the bottom right)."""
     q, k, v = (call.tensor(i) for i in range(3))
     kind = call.integer(9) or 0
     if call.tensor(4) is not None:
@@ -260,15 +256,14 @@ def varlen_pairs(tokens: int, sequences: int, longest: int, causal: bool) -> flo
     be equal.
 
     Σ L² lies between tokens²/sequences (all equal) and tokens · longest. Within a ratio of 1.2 the geometric
-    mean
-    (at most 10 % off); else None.
+    mean (at most 10 % off); else None.
     """
     if sequences <= 0 or longest <= 0 or tokens > sequences * longest:
         return None
     low, high = tokens * tokens / sequences, float(tokens * longest)
     if high > UNEVEN * low:
         return None
-    squares = (low * high) ** 0.5
+    squares = sqrt(low * high)
     return (squares + tokens) / 2 if causal else squares
 
 

@@ -2,10 +2,9 @@
 (nccl-tests).
 
 With n ranks and S bytes of the full tensor a rank: bus bandwidth = S / t · f, f = 2(n − 1)/n for all-reduce,
-(n − 1)/n for all-gather,
-reduce-scatter and all-to-all (S the total size), 1 for broadcast, reduce and send/receive. Compare it with
-one direction of a link.
-Local HBM traffic is at least one read and one write of what a rank holds and receives.
+(n − 1)/n for all-gather, reduce-scatter and all-to-all (S the total size), 1 for broadcast, reduce and
+send/receive. Compare it with one direction of a link. Local HBM traffic is at least one read and one write of
+what a rank holds and receives.
 """
 
 from math import prod

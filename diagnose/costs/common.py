@@ -11,15 +11,36 @@ def text(dims: tuple[int, ...]) -> str:
     return "x".join(str(d) for d in dims) or "1"
 
 
+SHORT_RUN = 512
+"""Bytes: contiguous runs at least this long (four 128-byte lines) cost a strided access nothing worth
+naming."""
+
+
+def common_run(a: Tensor, b: Tensor) -> float:
+    """Bytes of the longest run, along the fastest dimension of both, that is contiguous in `a` and in `b`."""
+    if a.strides is None or b.strides is None or len(a.dims) != len(b.dims):
+        return min(a.run_bytes, b.run_bytes)
+    axes = [i for i, d in enumerate(a.dims) if d > 1]
+    order = sorted(axes, key=lambda i: (a.strides[i], -i))  # type: ignore[index]
+    run = 1
+    for i in order:
+        if a.strides[i] != run or b.strides[i] != run:
+            break
+        run *= a.dims[i]
+    return run * min(dtypes.size(a.dtype), dtypes.size(b.dtype))
+
+
 def strided(tensors: list[Tensor]) -> bool:
-    """Whether the tensors that span the whole iteration walk memory with gaps, or in different orders."""
+    """Whether the tensors that span the whole iteration walk memory with gaps or in different orders, in
+    short runs."""
     if not tensors:
         return False
     biggest = max(t.numel for t in tensors)
     full = [t for t in tensors if t.numel == biggest and t.touched == t.numel and t.numel > 1]
-    if any(not t.dense for t in full):
+    if any(not t.dense and t.run_bytes < SHORT_RUN for t in full):
         return True
-    return any(len(t.dims) == len(full[0].dims) and not same_order(full[0], t) for t in full[1:])
+    others = [t for t in full[1:] if len(t.dims) == len(full[0].dims) and not same_order(full[0], t)]
+    return any(common_run(full[0], t) < SHORT_RUN for t in others)
 
 
 def sectors(t: Tensor, like: Tensor | None) -> float:

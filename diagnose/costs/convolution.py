@@ -2,8 +2,7 @@
 
 torch's weight already holds C_in / groups; a transposed convolution counts input positions and its weight is
 (C_in, C_out / groups, kernel...). Bytes: input, weight, output (and bias) once. Layout changes around the
-kernel
-(NCHW to NHWC and back) are kernels of their own and read and write what they convert.
+kernel (NCHW to NHWC and back) are kernels of their own and read and write what they convert.
 """
 
 from math import prod

@@ -1,16 +1,15 @@
 """Data movement: copies, conversions, concatenation, gathers, fills. No FLOPs.
 
 Copy: elements · (e_source + e_target); concatenation: twice the total; gather: twice what is taken plus the
-indices
-(the table itself is not traversed); fill: the target once. Strided sources or targets move up to a 32-byte
-sector an element.
+indices (the table itself is not traversed); fill: the target once. Strided sources or targets move up to a
+32-byte sector an element.
 """
 
 from dataclasses import replace
 from math import prod
 
 from diagnose.costs import dtypes
-from diagnose.costs.common import output_like, streaming, text
+from diagnose.costs.common import SHORT_RUN, output_like, streaming, text
 from diagnose.costs.op import OpCall, OpCost, Tensor
 from diagnose.costs.registry import model
 
@@ -85,7 +84,9 @@ def cat(call: OpCall) -> OpCost | None:
     e = dtypes.size(members[0].dtype)
     moved = sum(m.sector_bytes for m in members) + total * e
     return replace(
-        cost, bytes_high=max(moved, cost.bytes_min * 1.1), strided=any(not m.dense for m in members)
+        cost,
+        bytes_high=max(moved, cost.bytes_min * 1.1),
+        strided=any(not m.dense and m.run_bytes < SHORT_RUN for m in members),
     )
 
 
@@ -210,7 +211,8 @@ def scatter(call: OpCall) -> OpCost | None:
 
 @model("aten::index_put_", "aten::_index_put_impl_", "aten::index_put")
 def index_put(call: OpCall) -> OpCost | None:
-    """self, indices (a list), values, accumulate: values read and written once; not told when they are one broadcast number."""
+    """self, indices (a list), values, accumulate: values read and written once; not told when they are one
+    broadcast number."""
     values = call.tensor(2)
     if values is None or not values.dims:
         return None

@@ -3,7 +3,7 @@
 CREATE OR REPLACE TABLE cost_cpu_owner AS
 WITH RECURSIVE known AS (
     SELECT o.op_id, o.parent_op_id, f.name_id IS NOT NULL AS costed
-    FROM op o
+    FROM cost_op o
     LEFT JOIN cost_found f ON f.name_id = o.name_id AND f.signature_id IS NOT DISTINCT FROM o.signature_id
 ), down AS (
     SELECT op_id, CASE WHEN costed THEN op_id END AS owner FROM known WHERE parent_op_id IS NULL
@@ -21,10 +21,12 @@ WITH timed AS (
     JOIN cost_cpu_owner w ON w.op_id = k.op_id
     WHERE k.device_id = -1
 )
-SELECT t.kernel_id, f.flops * t.part AS flops, f.bytes_min * t.part AS bytes_min, f.bytes_low * t.part AS bytes_low,
-       f.bytes_high * t.part AS bytes_high, f.dtype, f.role, f.source, f.shape, f.strided, f.attention_length, f.head_dim
+SELECT t.kernel_id, v.flops * t.part AS flops, v.bytes_min * t.part AS bytes_min, v.bytes_low * t.part AS bytes_low,
+       v.bytes_high * t.part AS bytes_high, v.dtype, v.role, 'shape' AS source, v.shape, v.strided, v.attention_length,
+       v.head_dim
 FROM timed t
-JOIN op o ON o.op_id = t.owner
+JOIN cost_op o ON o.op_id = t.owner
 JOIN cost_found f ON f.name_id = o.name_id AND f.signature_id IS NOT DISTINCT FROM o.signature_id
+JOIN cost_value v ON v.kind = f.kind
 WHERE t.part IS NOT NULL;
 DROP TABLE cost_cpu_owner;

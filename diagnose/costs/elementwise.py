@@ -1,10 +1,8 @@
 """Pointwise operators: one pass over the broadcast shape.
 
 Bytes: every operand at its own size (a broadcast or expanded operand once), the result once in its own type;
-in-place
-forms read and write the first operand. FLOPs count one operation an element (information only: these are
-bandwidth
-bound); transcendental functions count one too.
+in-place forms read and write the first operand. FLOPs count one operation an element (information only: these
+are bandwidth bound); transcendental functions count one too.
 """
 
 from math import prod

@@ -110,11 +110,10 @@ def name_facts(kernel_name: str) -> frozenset[str]:
     """What the name says about how well the kernel can use a device.
 
     align1/2/4: operands not aligned for wide loads (CUTLASS); simt: no tensor cores; wmma: the oldest
-    tensor-core path;
-    built_for_smNN: the architecture its code targets; split_k, gemv; dequantises: unpacks weights inside;
-    offset_math: ATen elementwise that computes an address per element (strided or broadcast operands), not
-    vectorised;
-    casting: ATen elementwise converting types per element; flash_v2, flash_v3: generation of flash attention.
+    tensor-core path; built_for_smNN: the architecture its code targets; split_k, gemv; dequantises: unpacks
+    weights inside; offset_math: ATen elementwise that computes an address per element (strided or broadcast
+    operands), not vectorised; casting: ATen elementwise converting types per element; flash_v2, flash_v3:
+    generation of flash attention.
     """
     found = {fact for fact, pattern in _facts() if pattern.search(kernel_name)}
     return frozenset(found)

@@ -2,10 +2,9 @@
 records.
 
 Each pointer is read or written once, at most as many elements as the kernel iterates over (a pointwise kernel
-that gathers from a table
-touches no more than one element an iteration). In-out pointers are read and written; the trace does not say
-which they are, so the
-lower edge counts each once and the upper edge adds the largest once more.
+that gathers from a table touches no more than one element an iteration). In-out pointers are read and
+written; the trace does not say which they are, so the lower edge counts each once and the upper edge adds the
+largest once more.
 """
 
 from math import prod

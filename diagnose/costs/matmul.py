@@ -2,8 +2,7 @@
 convention).
 
 Batched operands that are expanded (stride 0) are read once. A bias or addend is read once. torch's flop
-counter
-ignores the bias; so do we: a multiply-add counts 2 and the bias rides in the epilogue.
+counter ignores the bias; so do we: a multiply-add counts 2 and the bias rides in the epilogue.
 """
 
 from dataclasses import replace
@@ -56,8 +55,7 @@ def gemm_cost(
 
 def helpers(outputs: float, dtype_out: str) -> tuple[Part, ...]:
     """Kernels beside a GEMM: the split-K sum reads at least two fp32 partials (up to 16) and writes the
-    result once;
-    a bias or beta prologue copies the result once."""
+    result once; a bias or beta prologue copies the result once."""
     e = dtypes.size(dtype_out)
     return (
         Part(
@@ -195,8 +193,7 @@ def solve(tensors: list[Tensor]) -> tuple[int, int, int, int, Tensor, Tensor, Te
     """(batch, M, N, K, A, B, out) of operands in unknown order; None unless exactly one reading fits.
 
     With three matrices A (M,K), B (K,N or N,K) and out (M,N) the shapes fix the product. With two, the common
-    dimension is
-    K; when both are square alike any reading gives the same FLOPs and bytes.
+    dimension is K; when both are square alike any reading gives the same FLOPs and bytes.
     """
     if len(tensors) == 3:
         readings = [

@@ -2,9 +2,8 @@
 for all heads.
 
 Absorbed decode works in latent space: scores over c + r, values over c: FLOPs 2 · H · Σ context · (2c + r).
-Bytes
-(c + r) · e · Σ context (read once for all heads) + queries and outputs. Prefill expands keys and values:
-FLOPs 2 · H · pairs · ((nope + rope) + v).
+Bytes (c + r) · e · Σ context (read once for all heads) + queries and outputs. Prefill expands keys and
+values: FLOPs 2 · H · pairs · ((nope + rope) + v).
 """
 
 from diagnose.costs import dtypes
@@ -73,15 +72,16 @@ def _cost(
 @model("vllm::unified_mla_attention_with_output", "vllm::unified_mla_attention", by_step=True)
 def vllm_mla(call: OpCall) -> OpCost | None:
     """q (tokens, H, nope + rope), latent (tokens, c), rotary key (tokens, 1, r). Decode steps only: the
-    operator also
-    holds the absorbed projections, which are kernels with an operator of their own."""
+    operator also holds the absorbed projections, which are kernels with an operator of their own."""
     q, latent, rotary = (call.tensor(i) for i in range(3))
     if q is None or latent is None or rotary is None or len(q.dims) != 3:
         return None
     return _cost(call, q.dims[0], q.dims[1], latent.dims[-1], rotary.dims[-1], q.dtype, None)
 
 
-@model("_flashmla_C::fwd_kvcache_mla", "sgl_kernel::fwd_kvcache_mla", "flash_mla::fwd_kvcache_mla", by_step=True)
+@model(
+    "_flashmla_C::fwd_kvcache_mla", "sgl_kernel::fwd_kvcache_mla", "flash_mla::fwd_kvcache_mla", by_step=True
+)
 def flash_mla(call: OpCall) -> OpCost | None:
     """q (sequences, length, H, c + r), cache (blocks, block, 1, c + r), value width c."""
     q, cache = call.tensor(0), call.tensor(1)
@@ -93,7 +93,9 @@ def flash_mla(call: OpCall) -> OpCost | None:
     return _cost(call, q.dims[0] * q.dims[1], q.dims[2], c, q.dims[3] - c, q.dtype, cache)
 
 
-@model("_C::sm100_cutlass_mla_decode", "_C::cutlass_mla_decode", "sgl_kernel::cutlass_mla_decode", by_step=True)
+@model(
+    "_C::sm100_cutlass_mla_decode", "_C::cutlass_mla_decode", "sgl_kernel::cutlass_mla_decode", by_step=True
+)
 def cutlass_mla(call: OpCall) -> OpCost | None:
     """out (and lse), q_nope (sequences, H, c), q_pe (sequences, H, r), cache (blocks, block, c + r)."""
     threes = [t for t in call.tensors if len(t.dims) == 3]

@@ -50,8 +50,7 @@ def expert_gemm_cost(
     """One grouped product: T · k routed rows of width `k` times touched (N, K) expert matrices.
 
     `out_columns` < n when an activation is fused (gate and up fold to half); `gathered`: rows are read from
-    the T
-    un-replicated tokens (the kernel indexes them), so the input is T rows, not T · k.
+    the T un-replicated tokens (the kernel indexes them), so the input is T rows, not T · k.
     """
     rows = tokens * top_k
     touched = experts_touched(tokens, experts, top_k)

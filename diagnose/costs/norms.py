@@ -2,8 +2,7 @@
 information.
 
 FLOPs per element (facts): RMSNorm 4, with residual 5, LayerNorm 8, GroupNorm and BatchNorm 8. Bytes: input
-and
-output once, weights once; a fused residual is read and written as well.
+and output once, weights once; a fused residual is read and written as well.
 """
 
 from dataclasses import replace

@@ -107,8 +107,8 @@ class StepInfo:
 @dataclass(frozen=True)
 class OpCall:
     """One operator call. `dims`, `dtypes`, `strides`, `scalars` are per argument as recorded (tensor lists
-    nested);
-    `extra` holds collective and Triton fields; `kernels` the names of the kernels it launched, in order."""
+    nested); `extra` holds collective and Triton fields; `kernels` the names of the kernels it launched, in
+    order."""
 
     name: str
     dims: tuple[Any, ...] = ()
@@ -248,9 +248,8 @@ def band(bytes_min: float) -> tuple[float, float]:
     """(low, high) DRAM bytes for a kernel whose inputs and outputs are `bytes_min`.
 
     p5 and p95 of measured over ideal bytes on 1,381 fp32 linears (Nsight Compute, A100): operands may still
-    sit in
-    the L2 (low), or be read again and padded to tiles (high). Above 40 MB, the size of that L2, 0.68 to 1.75;
-    over all sizes 0.38 to 1.43.
+    sit in the L2 (low), or be read again and padded to tiles (high). Above 40 MB, the size of that L2, 0.68
+    to 1.75; over all sizes 0.38 to 1.43.
     """
     low, high = BAND_LARGE if bytes_min > BAND_SPLIT else BAND_SMALL
     return bytes_min * low, bytes_min * high

@@ -1,9 +1,8 @@
 """Attention over a paged KV cache: the lengths are in the engine step, not in the operator's arguments.
 
 Decode (one query a sequence): FLOPs 4 · H_q · d · Σ context, bytes 2 · H_kv · d · e_kv · Σ context + queries
-and outputs + block
-table: intensity about H_q / H_kv FLOP per byte at 16 bits. Prefill: causal pairs of the step.
-Split-KV partials are a kernel of their own (attention_merge).
+and outputs + block table: intensity about H_q / H_kv FLOP per byte at 16 bits. Prefill: causal pairs of the
+step. Split-KV partials are a kernel of their own (attention_merge).
 """
 
 from math import ceil
@@ -32,9 +31,8 @@ def decode_attention_cost(
     """Decode attention of `queries` sequences holding `context_tokens` KV tokens in all.
 
     `window`: at most that many keys a sequence (mean length assumed when sequences differ); `query_length` >
-    1 under
-    speculation; `shared_tokens`: prefix tokens that a cascade kernel reads once for the batch instead of once
-    a sequence.
+    1 under speculation; `shared_tokens`: prefix tokens that a cascade kernel reads once for the batch instead
+    of once a sequence.
     """
     context = context_tokens
     if window is not None and queries:
@@ -138,8 +136,7 @@ def vllm_unified(call: OpCall) -> OpCost | None:
 @model("aiter::mha_batch_prefill", "aiter::mha_varlen_fwd", "aiter::flash_attn_varlen_func", by_step=True)
 def aiter_batch_prefill(call: OpCall) -> OpCost | None:
     """q (tokens, H, d), k and v (pool or tokens, H_kv, d), sequence offsets, KV offsets, KV page indices,
-    longest q,
-    longest k, dropout, scale, soft cap, zero_tensors, causal, window left, window right."""
+    longest q, longest k, dropout, scale, soft cap, zero_tensors, causal, window left, window right."""
     q, k, v, offsets = (call.tensor(i) for i in range(4))
     if q is None or k is None or v is None or offsets is None or len(q.dims) != 3 or len(k.dims) != 3:
         return None

@@ -1,8 +1,7 @@
 """Reductions, softmax and scans: the input once, the result once.
 
 One operation an element (5 for softmax: maximum, subtraction, exponential, sum, division). Softmax over rows
-that fit on
-chip reads once; a kernel that passes over memory again shows in the upper edge (three passes).
+that fit on chip reads once; a kernel that passes over memory again shows in the upper edge (three passes).
 """
 
 from dataclasses import replace

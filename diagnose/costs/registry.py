@@ -12,14 +12,17 @@ _MODELS: dict[str, Model] = {}
 _NEED_STEP: set[str] = set()
 
 _MODULES = (
-    "matmul", "scaled_matmul", "weight_only", "convolution", "attention", "paged_attention", "mla", "moe", "norms",
-    "elementwise", "rope_activation", "quantize", "kv_cache", "copy_cat_gather", "reductions", "sampling", "ssm",
+    "matmul", "scaled_matmul", "weight_only", "convolution", "attention", "paged_attention", "mla", "moe",
+    "norms",
+    "elementwise", "rope_activation", "quantize", "kv_cache", "copy_cat_gather", "reductions", "sampling",
+    "ssm",
     "inductor", "collectives",
 )  # fmt: skip
 
 
 def model(*names: str, by_step: bool = False) -> Callable[[Model], Model]:
-    """Register a function as the cost model of these operator names (as profilers print them, `namespace::op`).
+    """Register a function as the cost model of these operator names (as profilers print them,
+    `namespace::op`).
 
     `by_step`: the arguments do not say enough; the model also reads the engine step that the call ran in.
     """

@@ -1,8 +1,8 @@
 """Rotary embedding and gated activations, as engines fuse them.
 
 Rotary (q and k in place): 6 FLOP a rotated pair, bytes 2·T·(H_q + H_kv)·rot·e + T·rot·e (cosines and sines) +
-8·T positions.
-Gated activation: reads gate and up, writes their product: 3·I·e a token, about 5 FLOP an output.
+8·T positions. Gated activation: reads gate and up, writes their product: 3·I·e a token, about 5 FLOP an
+output.
 """
 
 from diagnose.costs import dtypes

@@ -1,22 +1,33 @@
 """Costs for kernels without an operator: an identical kernel elsewhere in the trace shows what they did.
 
-Same name, grid and block as kernels that were linked to operators (`same_kernel`). Where those did different work, the
-neighbours decide: kernels around both must be the same too (`same_sequence`). A duration far from the reference's
-excludes the match: another inner size can hide behind one grid.
+Same name, grid and block as kernels that were linked to operators (`same_kernel`). Where those did different
+work, the neighbours decide: kernels around both must be the same too (`same_sequence`). A duration far from
+the reference's excludes the match: another inner size can hide behind one grid.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
+from diagnose.costs.cost_rows import CostValues
 from diagnose.costs.families import family
 from diagnose.store.sqlfile import read_sql
 from diagnose.store.store import Store
 
 SHORT_NS = 4000
 """Kernels at the floor take what they take: durations are not compared below this."""
-CONTEXTS = ((1, 1), (2, 2), (4, 4), (8, 8), (0, 4), (4, 0), (0, 12), (12, 0))
-"""Neighbours compared (before, after), cheapest first; one-sided ones for the edges of the recorded window."""
+CONTEXTS: tuple[tuple[int, ...], ...] = (
+    (-1, 1), (-2, -1, 1, 2), (-4, -3, -2, -1, 1, 2, 3, 4), tuple(i for i in range(-8, 9) if i),
+    (1, 2, 3, 4), (-4, -3, -2, -1), tuple(range(1, 13)), tuple(range(-12, 0)),
+)  # fmt: skip
+"""Neighbours compared, nearest first; one-sided ones for the edges of the recorded window."""
+REFERENCES = 64
+"""Kernels looked at per kind of reference: a layer repeats, so its surroundings do."""
+MANY = 50_000
+"""Above this many open kernels only the nearest four neighbours are looked at: time stays bounded."""
 _BY_CONTEXT = frozenset({"attn_decode", "attn_merge", "mla", "nccl", "custom_comm"})
 """Families whose work depends on more than their grid (context length, message size)."""
+
+Key = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,48 +52,93 @@ _MODES = (
 )
 
 
-def assign_same_kernel(store: Store) -> None:
-    """Add rows to `cost` for unlinked kernels; reads `kernel`, `cost`, `name`."""
+def assign_same_kernel(store: Store, values: CostValues) -> None:
+    """Add rows to `cost_taken` for unlinked kernels; reads `kernel`, `cost_taken`, `name`."""
     for mode in _MODES:
-        _assign(store, mode)
-    for name in ("cost_same_name", "cost_reference", "cost_open", "cost_sequence", "cost_kind"):
+        _assign(store, values, mode)
+    for name in ("cost_same_name", "cost_reference", "cost_open", "cost_around", "cost_decided"):
         store.con.execute(f"DROP TABLE IF EXISTS {name}")
 
 
-def _assign(store: Store, mode: _Mode) -> None:
+def _assign(store: Store, values: CostValues, mode: _Mode) -> None:
     unlinked = store.rows(
         f"""SELECT DISTINCT k.name_id, n.text FROM kernel k JOIN name n USING (name_id)
-        ANTI JOIN cost c ON c.kernel_id = k.kernel_id
+        ANTI JOIN cost_taken t ON t.kernel_id = k.kernel_id
         WHERE k.op_id IS NULL AND k.device_id <> -1 AND {mode.unlinked}"""
     )
     names = [name_id for name_id, text in unlinked if family(text or "") not in _BY_CONTEXT]
     if not names:
         return
     store.insert_columns("cost_same_name", {"name_id": names}, {"name_id": "INTEGER"})
-    _run(store, "same_kernel.sql", mode, mode.ratio)
-    for before, after in CONTEXTS:
-        if not store.scalar("SELECT count(*) FROM cost_open"):
-            return
-        _by_neighbours(store, mode, before, after)
-    # References that differ in layout only: FLOPs and bytes are the same, so the nearest in time serves.
-    _run(store, "same_work.sql", mode, mode.ratio)
+    _run(store, "same_kernel.sql", mode, ratio=repr(mode.ratio))
+    if store.scalar("SELECT count(*) FROM cost_open"):
+        many = store.scalar("SELECT count(*) FROM cost_open") > MANY
+        _run(store, "neighbours.sql", mode, references=str(REFERENCES), reach=str(4 if many else 12))
+        _decide(store, values)
+        _run(store, "decided.sql", mode, ratio=repr(mode.ratio_in_sequence))
 
 
-def _run(store: Store, file: str, mode: _Mode, ratio: float, **more: str) -> None:
+def _run(store: Store, file: str, mode: _Mode, **more: str) -> None:
     sql = read_sql("diagnose.costs", file)
     fields = {
         "grid": mode.grid, "block": mode.block, "unlinked": mode.unlinked, "with_grid": mode.with_grid,
-        "ratio": repr(ratio), "short_ns": str(SHORT_NS), **more,
+        "short_ns": str(SHORT_NS), **more,
     }  # fmt: skip
     for key, value in fields.items():
         sql = sql.replace("{" + key + "}", value)
     store.con.execute(sql)
 
 
-def _by_neighbours(store: Store, mode: _Mode, before: int, after: int) -> None:
-    """Settle the open kernels whose neighbours are those of references that all did the same work."""
-    around = [f"lag(shape_id, {i}) OVER w" for i in range(1, before + 1)]
-    around += [f"lead(shape_id, {i}) OVER w" for i in range(1, after + 1)]
-    edges = [f"lag(shape_id, {before}) OVER w"] * bool(before) + [f"lead(shape_id, {after}) OVER w"] * bool(after)
-    present = " AND ".join(f"{e} IS NOT NULL" for e in edges)
-    _run(store, "same_sequence.sql", mode, mode.ratio_in_sequence, around=", ".join(around), present=present)
+def _decide(store: Store, values: CostValues) -> None:
+    """Write `cost_decided`: which kind of work each surrounding of an open kernel means.
+
+    The nearest neighbours that settle it count. What no surrounding settles is given only where all
+    references did the same FLOPs on the same bytes (they differ in layout): then the one nearest in time, a
+    row with around_id NULL.
+    """
+    seen: dict[Key, set[int]] = {}
+    kinds: dict[Key, set[int]] = {}
+    for name_id, grid, block, kind, around in store.rows(
+        """SELECT name_id, grid, block, kind, any_value(around) FROM cost_around
+        WHERE kind IS NOT NULL GROUP BY name_id, grid, block, kind, around_id"""
+    ):
+        kinds.setdefault((name_id, grid, block), set()).add(kind)
+        for context, shapes in _contexts(around):
+            seen.setdefault((name_id, grid, block, context, shapes), set()).add(kind)
+    columns: dict[str, list[Any]] = {"name_id": [], "grid": [], "block": [], "around_id": [], "kind": []}
+    for name_id, grid, block, around_id, around in store.rows(
+        """SELECT name_id, grid, block, around_id, any_value(around) FROM cost_around
+        WHERE kind IS NULL GROUP BY ALL"""
+    ):
+        for context, shapes in _contexts(around):
+            agreed = seen.get((name_id, grid, block, context, shapes), set())
+            if len(agreed) == 1:
+                _append(columns, name_id, grid, block, around_id, next(iter(agreed)))
+                break
+    for (name_id, grid, block), several in kinds.items():
+        if len({values.work(kind) for kind in several}) == 1:
+            for kind in several:
+                _append(columns, name_id, grid, block, None, kind)
+    types = {
+        "name_id": "INTEGER",
+        "grid": "VARCHAR",
+        "block": "VARCHAR",
+        "around_id": "UBIGINT",
+        "kind": "INTEGER",
+    }
+    store.insert_columns("cost_decided", columns, types)
+
+
+def _contexts(around: list[dict[str, int]]) -> list[tuple[int, tuple[int, ...]]]:
+    """(context number, shapes) for every context whose neighbours are all there."""
+    at = {n["step"]: n["shape_id"] for n in around}
+    return [
+        (i, tuple(at[step] for step in steps))
+        for i, steps in enumerate(CONTEXTS)
+        if all(step in at for step in steps)
+    ]
+
+
+def _append(columns: dict[str, list[Any]], *values: Any) -> None:
+    for column, value in zip(columns.values(), values, strict=True):
+        column.append(value)

@@ -1,8 +1,7 @@
 """Sampling over the vocabulary: at least one read of the logits.
 
 Sorting depends on passes that no argument shows (radix: about four to eight passes over keys and indices):
-its lower edge is
-one read and one write, its upper edge eight passes.
+its lower edge is one read and one write, its upper edge eight passes.
 """
 
 from math import prod

@@ -1,7 +1,6 @@
 """Sharing an operator's cost among the kernels that it launched, by what each of them does."""
 
 import re
-from dataclasses import replace
 
 from diagnose.costs.families import family
 from diagnose.costs.op import OpCost, Part
@@ -12,9 +11,10 @@ def share(
 ) -> list[OpCost | None]:
     """The cost of each kernel of one operator call, None where nothing defensible is known.
 
-    `direct[i]`: the operator launched kernel i itself (else a child operator without a model did); `mean_ns[i]` its
-    mean duration. Helper kernels (layout changes, split-K sums, biases) take the parts that name them. What is left
-    is the main work: one kernel takes all of it; several share it in proportion to their time, that is, at one rate.
+    `direct[i]`: the operator launched kernel i itself (else a child operator without a model did);
+    `mean_ns[i]` its mean duration. Helper kernels (layout changes, split-K sums, biases) take the parts that
+    name them. What is left is the main work: one kernel takes all of it; several share it in proportion to
+    their time, that is, at one rate.
     """
     result: list[OpCost | None] = [None] * len(kernels)
     left = dict.fromkeys(range(len(cost.parts)), 0)
@@ -26,7 +26,8 @@ def share(
         elif _accepts(cost, name, direct[i], len(kernels)):
             main.append(i)
     if not main and any(r is None for r in result):
-        # The operator's work had to be done by something: kernels of an unexpected family that it launched itself.
+        # The operator's work had to be done by something: kernels of an unexpected family that it launched
+        # itself.
         main = [i for i, r in enumerate(result) if r is None and direct[i]]
     whole = sum(mean_ns[i] for i in main)
     for i in main:
@@ -59,5 +60,3 @@ def _accepts(cost: OpCost, name: str, direct: bool, kernels: int) -> bool:
         return direct or kernels == 1
     kind = family(name)
     return kind in cost.families and (direct or kind != "other")
-
-

@@ -1,10 +1,8 @@
 """Linear attention and state-space layers: constant state a sequence, chunked or step by step.
 
 Recurrent step (decode): state H · d_k · d_v read and written, FLOPs 2 multiply-adds a state element for
-update and read-out: 4 · H · d_k · d_v
-a token. Chunked prefill with chunk C: within chunks 2 · H · T · C · (d_k + d_v) (causal half of two
-products), between chunks
-4 · H · T · d_k · d_v.
+update and read-out: 4 · H · d_k · d_v a token. Chunked prefill with chunk C: within chunks 2 · H · T · C ·
+(d_k + d_v) (causal half of two products), between chunks 4 · H · T · d_k · d_v.
 """
 
 from math import prod

@@ -1,4 +1,5 @@
-"""Arguments whose element types were not recorded (NVTX ranges give sizes only): the kernel's name tells the type."""
+"""Arguments whose element types were not recorded (NVTX ranges give sizes only): the kernel's name tells the
+type."""
 
 import re
 from dataclasses import replace
@@ -34,7 +35,8 @@ def _is_tensor(dims: Any) -> bool:
 
 
 def with_types(call: OpCall) -> OpCall:
-    """The call with one element type for every argument that has dimensions, when no types were recorded at all."""
+    """The call with one element type for every argument that has dimensions, when no types were recorded at
+    all."""
     if any(call.dtypes) or not call.dims or not call.kernels:
         return call
     dtype = next((t for k in call.kernels if (t := element_type(k)) is not None), None)

@@ -1,10 +1,9 @@
 """Weight-only quantised products (int4, int8, MXFP4, NVFP4 weights; 16-bit activations).
 
 FLOPs 2·M·N·K at the activation type's rate: dequantisation runs on other units and is not counted. Bytes are
-what is
-stored: packed weights, scales (one per group of g along K), zero points (packed like the weights; none when
-symmetric),
-act-order indices. With g = 128: 4.125 bits a weight symmetric, 4.156 with zeros; g = 32: 4.5 and 4.625.
+what is stored: packed weights, scales (one per group of g along K), zero points (packed like the weights;
+none when symmetric), act-order indices. With g = 128: 4.125 bits a weight symmetric, 4.156 with zeros; g =
+32: 4.5 and 4.625.
 """
 
 from dataclasses import replace
