@@ -258,7 +258,7 @@ class ModelConfig:
         for t in self.tensors:
             if t.layer == layer and t.k > 1 and t.component in {"attention", "mlp", "experts", "router"}:
                 n, k, _ = self.local_shape(t, tp, ep)
-                order.setdefault(_FUSED.get(t.role, t.role), []).append((n, k))
+                order.setdefault(FUSED.get(t.role, t.role), []).append((n, k))
         return [Gemm(role, sum(n for n, _ in parts), parts[0][1]) for role, parts in order.items()]
 
     def head_gemm(self, tp: int = 1) -> Gemm:
@@ -362,7 +362,7 @@ class ModelConfig:
         }  # fmt: skip
 
 
-_FUSED = {
+FUSED = {
     "q": "qkv", "k": "qkv", "v": "qkv", "gate": "gate_up", "up": "gate_up", "q_a": "qkv_a", "kv_a": "qkv_a",
     "experts_gate": "experts_gate_up", "experts_up": "experts_gate_up", "shared_gate": "shared_gate_up",
     "shared_up": "shared_gate_up",

@@ -19,7 +19,10 @@ PERIODIC = (
     "GPU KV cache usage: 99.4%, Prefix cache hit rate: 0.0%\n"
 )
 LOG = "INFO 10-06 15:56:53 [kv_cache_utils.py:1286] GPU KV cache size: 93,872 tokens\n" + PERIODIC
-METRIC = 'vllm:num_requests_running{engine="0"} 72\nvllm:cache_config_info{block_size="16",num_gpu_blocks="5867"} 1\n'
+METRIC = (
+    'vllm:num_requests_running{engine="0"} 72\n'
+    'vllm:cache_config_info{block_size="16",num_gpu_blocks="5867"} 1\n'
+)
 BENCH = {
     "request_throughput": 2.0,
     "output_throughput": 100.0,
@@ -119,7 +122,8 @@ def test_agreement_is_silent_and_disagreement_is_named(files):
 
 def test_other_clients_are_noticed(files):
     def page(tokens, ts):
-        return f"# scraped_at {ts}\n# TYPE vllm:generation_tokens counter\nvllm:generation_tokens_total {tokens}\n"
+        kind = "# TYPE vllm:generation_tokens counter"
+        return f"# scraped_at {ts}\n{kind}\nvllm:generation_tokens_total {tokens}\n"
 
     text = page(0, 0) + page(12000, 60)
     e = read_evidence(metrics=[files("m", text)], benches=[files("b", BENCH)])

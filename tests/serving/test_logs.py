@@ -136,7 +136,7 @@ def test_iteration_line_of_014(tmp_path):
 
 def test_data_parallel_pools_add_up(tmp_path):
     text = "".join(
-        f"(EngineCore_DP{i} pid={i}) INFO 10-06 15:56:53 [kv_cache_utils.py:1286] GPU KV cache size: 100,000 tokens\n"
+        f"(EngineCore_DP{i} pid={i}) INFO 10-06 15:56:53 [x.py:1286] GPU KV cache size: 100,000 tokens\n"
         for i in range(4)
     )
     s = settings(read(tmp_path, text))

@@ -1,0 +1,90 @@
+"""The device memory budget as a waterfall: what the engine may use, what took it, what is left for the KV
+pool.
+
+budget = device memory x gpu_memory_utilization; KV pool = budget - weights - peak activations - memory
+outside the framework (vLLM profiles the last two). Parts a source states are measured; the weights are also
+computed from the config; what the stated parts leave over is shown as one derived row, never spread over
+the others.
+"""
+
+from typing import Any
+
+from diagnose.serving.evidence_types import Evidence
+from diagnose.serving.model_config import ModelConfig
+
+WEIGHT_TOLERANCE = 0.05
+"""Loaders pad vocabularies and keep small buffers; beyond 5 % the config is not the model that was loaded."""
+
+
+def _number(evidence: Evidence, key: str) -> float | None:
+    text = evidence.setting(key)
+    try:
+        return float(text) if text is not None else None
+    except ValueError:
+        return None
+
+
+def memory_report(model: ModelConfig | None, evidence: Evidence, device_bytes: float | None = None,
+tp: int = 1,
+                  pp: int = 1, ep: int = 1) -> dict[str, Any] | None:  # fmt: skip
+    """The `memory` entry: rows {component, bytes, provenance, note}, in order from the device's memory down
+    to the pool.
+
+    None when neither a device size, nor a pool, nor weights are known.
+    """
+    device = _number(evidence, "device_memory_bytes") or device_bytes
+    origin = "measured" if _number(evidence, "device_memory_bytes") else "assumed"
+    share = _number(evidence, "gpu_memory_utilization") or _number(evidence, "mem_fraction_static")
+    loaded = _number(evidence, "weight_bytes")
+    computed = (
+        model.weight_bytes(tp, pp, ep).total if model and not (model.quant and model.quant.note) else None
+    )
+    pool = _number(evidence, "kv_pool_bytes")
+    if device is None and pool is None and loaded is None and computed is None:
+        return None
+    rows: list[dict[str, Any]] = []
+    notes: list[str] = []
+
+    def row(name: str, size: float | None, provenance: str, note: str = "") -> None:
+        if size is not None:
+            rows.append({"component": name, "bytes": size, "provenance": provenance, "note": note or None})
+
+    row("device memory", device, origin)
+    budget = device * share if device and share else None
+    sglang = evidence.setting("engine") == "sglang"
+    if budget is not None and device is not None:
+        row("kept out of the engine's budget", device - budget, "derived", f"1 - {share:g} of device memory")
+    weights = loaded if loaded is not None else computed
+    row("weights", weights, "measured" if loaded is not None else "derived")
+    activations = _number(evidence, "activation_bytes")
+    outside = _number(evidence, "non_torch_bytes")
+    graphs = _number(evidence, "graph_bytes")
+    row("activations, peak", activations, "measured")
+    row("outside the framework", outside, "measured")
+    if budget is not None and weights is not None and pool is not None:
+        rest = budget - weights - (activations or 0) - (outside or 0) - pool
+        label = (
+            "rest of the budget"
+            if activations is not None or sglang
+            else "activations and memory outside the framework"
+        )
+        row(label, rest, "derived", "budget less the rows above and the pool")
+        if rest < -0.02 * budget:
+            notes.append(
+                "the stated parts exceed the budget: the log's figures are of different processes or starts"
+            )
+    row("captured graphs", graphs, "measured", "outside the budget in vLLM before 0.12: it comes on top")
+    row("KV pool", pool, "measured")
+    ratio = None
+    if loaded and computed:
+        ratio = loaded / computed
+        if abs(ratio - 1) > WEIGHT_TOLERANCE:
+            notes.append(
+                f"the engine loaded {loaded / 2**30:.2f} GiB of weights a GPU, the config "
+                f"gives {computed / 2**30:.2f}: "
+                "another precision, --tp, or a draft or vision model beside it"
+            )
+    return {
+        "rows": rows, "budget_bytes": budget, "utilization": share, "weights_loaded_over_computed": ratio,
+        "free_after_start_bytes": _number(evidence, "free_memory_bytes"), "notes": notes,
+    }  # fmt: skip
