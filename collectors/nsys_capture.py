@@ -5,6 +5,7 @@ when none is installed (`--dry-run` shows it). The target runs in a clean enviro
 keeps the environment of what it profiled.
 """
 
+import json
 import os
 import re
 import shlex
@@ -258,7 +259,7 @@ def capture_nsys(request: NsysCapture) -> Path:
                     f"diagnose: the target {process.describe(status)}; the report covers what ran",
                     file=sys.stderr,
                 )
-            _describe(request, nsys, partial.path)
+            _describe(request, nsys, partial.path, Path(scratch))
             return partial.commit()
         finally:
             partial.discard()
@@ -289,11 +290,20 @@ def _no_report(request: NsysCapture, status: int) -> str:
     return "nsys wrote no report"
 
 
-def _describe(request: NsysCapture, nsys: Nsys, folder: Path) -> None:
+def _describe(request: NsysCapture, nsys: Nsys, folder: Path, scratch: Path) -> None:
+    """Write `run.json`, with what the marked script told of itself when there was one."""
+    try:
+        told = json.loads((scratch / RUN_FILE).read_text())
+    except (OSError, ValueError):
+        told = {}
+    config = scratch / "config.json"
+    if config.is_file():
+        shutil.copyfile(config, folder / "config.json")
     write_json(folder / RUN_FILE, {
         "schema": RUN_SCHEMA, "collector": "nsys", "tool_version": tool_version(), "captured_at": now(),
-        "traces": [REPORT], "versions": {"nsys": nsys.version},
-        "window": {"warmup": request.warmup, "steps_wanted": request.steps} if request.torch else None,
+        "traces": [REPORT], "versions": {**told.get("versions", {}), "nsys": nsys.version},
+        "devices": told.get("devices", []), "model_config": told.get("model_config"),
+        "window": told.get("window"), "steps": told.get("steps", []), "memory": told.get("memory"),
         "profiler": {"name": "nsys", "cuda_graph_trace": "node", "gpu_metrics": request.gpu_metrics,
                      "capture_range": request.capture_range},
     })  # fmt: skip

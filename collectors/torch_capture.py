@@ -121,7 +121,7 @@ class capture:
             )
             self._profile.start()
         else:
-            self._profile = ranges.NsightWindow(s.warmup, s.steps, s.shapes, self._finish)
+            self._profile = ranges.NsightWindow(s.warmup, s.steps, s.shapes, self._marked)
         return self
 
     def __exit__(
@@ -218,6 +218,12 @@ class capture:
             raise
         self._finish()
 
+    def _marked(self) -> None:
+        """The window that Nsight Systems records is over: leave word of it."""
+        if not self._finished and self.settings.partial is not None:
+            self._describe(self.settings.partial, [])
+        self._finish()
+
     def _describe(self, folder: Path, traces: list[str]) -> None:
         config = public_config(getattr(self.model, "config", None))
         if config:
@@ -231,8 +237,8 @@ class capture:
                 "model_config": "config.json" if config else None,
                 "window": {"warmup": self.settings.warmup, "steps_wanted": self.settings.steps,
                            "steps": len(self.recorded)},
-                "profiler": {"name": "kineto", "record_shapes": self.settings.shapes, "with_stack": False,
-                             "profile_memory": self.settings.memory},
+                "profiler": {"name": self.settings.profiler, "record_shapes": self.settings.shapes,
+                             "with_stack": False, "profile_memory": self.settings.memory},
                 "steps": self.recorded, "memory": machine.memory_statistics(),
             },
         )  # fmt: skip

@@ -4,15 +4,19 @@ result.
 
 import json
 import os
+import shutil
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import diagnose
-from diagnose.collectors import process, torch_runner
+from diagnose.collectors import device_toml, process, torch_runner
 from diagnose.collectors.runfolder import RUN_FILE, PartialFolder, choose_folder
 from diagnose.errors import InputError, UsageError
+
+DEVICE_FILE = "device.toml"
+CALIBRATION_TIMEOUT_S = 300.0
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,7 @@ class TorchCapture:
     stop: bool = False
     force: bool = False
     profiler: str = "kineto"
+    calibrate: bool = False  # measure the processor's roofs after a run without a GPU
 
 
 def check(request: TorchCapture) -> str:
@@ -83,6 +88,8 @@ def capture_torch(request: TorchCapture) -> Path:
             write_settings(request, settings, partial.path.resolve())
             status = _run(request, command(request, str(settings)), Path(scratch), partial)
         _judge(request, status, partial)
+        if request.calibrate:
+            _processor_roofs(request, partial.path)
         return partial.commit()
     finally:
         partial.discard()
@@ -113,6 +120,44 @@ def child_env(python: str | None, scratch: Path) -> dict[str, str] | None:
     (link / "diagnose").symlink_to(Path(diagnose.__file__).resolve().parent)
     inherited = os.environ.get("PYTHONPATH")
     return {**os.environ, "PYTHONPATH": f"{link}{os.pathsep}{inherited}" if inherited else str(link)}
+
+
+def _processor_roofs(request: TorchCapture, folder: Path) -> None:
+    """Put measured roofs beside a trace without a GPU: no catalog knows this processor with these threads.
+
+    A kept calibration of as many threads is copied, else a quick one is made now, while the machine is as
+    it was.
+    """
+    try:
+        devices = json.loads((folder / RUN_FILE).read_text())["devices"]
+    except (OSError, ValueError, KeyError):
+        return
+    if len(devices) != 1 or devices[0].get("name") != "cpu":
+        return
+    threads = int(devices[0]["threads"])
+    kept = device_toml.store_path("cpu", threads)
+    if kept.is_file():
+        shutil.copyfile(kept, folder / DEVICE_FILE)
+        return
+    print("diagnose: measuring the processor's roofs (--no-calibrate to skip)", file=sys.stderr)
+    with tempfile.TemporaryDirectory(prefix="diagnose-") as scratch:
+        arguments = [request.python or sys.executable, "-m", "diagnose.collectors.calibrate"]
+        target = Path(scratch) / DEVICE_FILE
+        try:
+            status = process.run(
+                [*arguments, str(target), str(threads)],
+                timeout_s=CALIBRATION_TIMEOUT_S,
+                env=child_env(request.python, Path(scratch)),
+            )
+        except (OSError, process.Interrupted):
+            status = 1
+        if status == 0 and target.is_file():
+            shutil.copyfile(target, folder / DEVICE_FILE)
+            return
+    print(
+        "diagnose: the processor's roofs could not be measured; give them later with --device",
+        file=sys.stderr,
+    )
 
 
 def _complete(partial: PartialFolder) -> bool:

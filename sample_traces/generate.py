@@ -1,9 +1,10 @@
 """Writes PyTorch-profiler traces of a GPU that was not there: the samples called `generated_*`.
 
-A host thread runs operators one after another; each launches a kernel on one stream, which starts when the launch has
-reached the device and the stream is free. Kernel times are arithmetic on the shapes (`Device.time_us`, ±2 % of noise from a fixed seed), so what limits
-each trace is known from the way it was made, not from a tool. Every file says `"generated": true` in its metadata and
-shares no code with the package that diagnoses it.
+A host thread runs operators one after another; each launches a kernel on one stream, which starts when the
+launch has reached the device and the stream is free. Kernel times are arithmetic on the shapes
+(`Device.time_us`, ±2 % of noise from a fixed seed), so what limits each trace is known from the way it was
+made, not from a tool. Every file says `"generated": true` in its metadata and shares no code with the
+package that diagnoses it.
 """
 
 import gzip
@@ -25,11 +26,17 @@ RMS_NORM = (
 FLASH_PREFILL = (
     "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<128, 128, 64, 4> >(...)"
 )
-FLASH_DECODE = "void pytorch_flash::flash_fwd_splitkv_kernel<pytorch_flash::Flash_fwd_kernel_traits<128, 64, 128, 4> >(...)"
+FLASH_DECODE = (
+    "void pytorch_flash::flash_fwd_splitkv_kernel<"
+    "pytorch_flash::Flash_fwd_kernel_traits<128, 64, 128, 4> >(...)"
+)
 COPY = (
     "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl<direct_copy_kernel_cuda> >(...)"
 )
-GATHER = "void at::native::(anonymous namespace)::indexSelectSmallIndex<c10::BFloat16, long, unsigned int, 2, 2, -2>(...)"
+GATHER = (
+    "void at::native::(anonymous namespace)::"
+    "indexSelectSmallIndex<c10::BFloat16, long, unsigned int, 2, 2, -2>(...)"
+)
 REDUCE = (
     "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<c10::BFloat16, ArgMaxOps<float> > >(...)"
 )
@@ -37,7 +44,9 @@ REDUCE = (
 
 @dataclass(frozen=True)
 class Device:
-    """What a kernel can reach here, as assumed by the generator: an H100 SXM at usual fractions of its datasheet."""
+    """What a kernel can reach here, as assumed by the generator: an H100 SXM at usual fractions of its
+    datasheet.
+    """
 
     bytes_per_us: float = 2.95e6  # 2,950 GB/s of 3,350: large weight reads
     flops_per_us: float = 7.0e8  # 700 TFLOP/s of 989 dense bf16
@@ -62,6 +71,7 @@ class Model:
 
     @property
     def qkv_out(self) -> int:
+        """Rows of the fused query, key and value projection."""
         return (self.heads + 2 * self.kv_heads) * self.head_dim
 
 
@@ -89,7 +99,7 @@ class Timeline:
     free: float = 0.0
     events: list[dict[str, Any]] = field(default_factory=list)
     serial: int = 0
-    jitter: random.Random = field(default_factory=lambda: random.Random(7))  # noqa: S311
+    jitter: random.Random = field(default_factory=lambda: random.Random(7))
 
     def _event(self, cat: str, name: str, start: float, dur: float, tid: Any, pid: Any, **args: Any) -> None:
         self.events.append(
@@ -106,9 +116,18 @@ class Timeline:
         )
 
     def op(
-        self, name: str, dims: list[Any], types: list[str], kernel: str, flops: float, nbytes: float,
-        grid: int = 132, efficiency: float = 1.0, concrete: list[str] | None = None, parent: str | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        dims: list[Any],
+        types: list[str],
+        kernel: str,
+        flops: float,
+        nbytes: float,
+        grid: int = 132,
+        efficiency: float = 1.0,
+        concrete: list[str] | None = None,
+        parent: str | None = None,
+    ) -> None:
         """Run one operator that launches one kernel of `flops` and `nbytes`."""
         self.now += self.host.python_us
         start = self.now
@@ -121,21 +140,58 @@ class Timeline:
         correlation = 90000 + ident
         shapes = {"Input Dims": dims, "Input type": types, "Concrete Inputs": concrete or [""] * len(dims)}
         if parent:
-            self._event("cpu_op", parent, start, end - start + 1.4, HOST_TID, HOST_PID,
-                        **{"External id": ident - 1, "Record function id": 0, "Ev Idx": ident - 1, **shapes})  # fmt: skip
+            self._event(
+                "cpu_op",
+                parent,
+                start,
+                end - start + 1.4,
+                HOST_TID,
+                HOST_PID,
+                **{"External id": ident - 1, "Record function id": 0, "Ev Idx": ident - 1, **shapes},
+            )
             start += 1.5
-        self._event("cpu_op", name, start, end - start + 0.7, HOST_TID, HOST_PID,
-                    **{"External id": ident, "Record function id": 0, "Ev Idx": ident, **shapes})  # fmt: skip
-        self._event("cuda_runtime", "cudaLaunchKernel", launch, self.host.launch_us, HOST_TID, HOST_PID,
-                    **{"External id": ident, "cbid": 211, "correlation": correlation})  # fmt: skip
+        self._event(
+            "cpu_op",
+            name,
+            start,
+            end - start + 0.7,
+            HOST_TID,
+            HOST_PID,
+            **{"External id": ident, "Record function id": 0, "Ev Idx": ident, **shapes},
+        )
+        self._event(
+            "cuda_runtime",
+            "cudaLaunchKernel",
+            launch,
+            self.host.launch_us,
+            HOST_TID,
+            HOST_PID,
+            **{"External id": ident, "cbid": 211, "correlation": correlation},
+        )
         self.now = end + (1.4 if parent else 0.7)
         begin = max(self.free, end + self.host.latency_us)
         dur = self.device.time_us(flops, nbytes, efficiency) * self.jitter.uniform(0.98, 1.02)
         self.free = begin + dur + 0.9
-        self._event("kernel", kernel, begin, dur, STREAM, 0, **{
-            "External id": ident, "correlation": correlation, "device": 0, "context": 1, "stream": STREAM, "queued": 0,
-            "registers per thread": 128, "shared memory": 0, "grid": [grid, 1, 1], "block": [256, 1, 1],
-        })  # fmt: skip
+        self._event(
+            "kernel",
+            kernel,
+            begin,
+            dur,
+            STREAM,
+            0,
+            **{
+                "External id": ident,
+                "correlation": correlation,
+                "device": 0,
+                "context": 1,
+                "stream": STREAM,
+                "queued": 0,
+                "registers per thread": 128,
+                "shared memory": 0,
+                "grid": [grid, 1, 1],
+                "block": [256, 1, 1],
+            },
+        )
 
     def read_back(self, name: str, dims: list[Any], nbytes: int) -> None:
         """An operator that copies to pageable host memory and waits for the stream."""
@@ -149,18 +205,57 @@ class Timeline:
         copy_end = copy_start + 1.5 + nbytes / 12e3
         wait = launch + self.host.launch_us + 0.4
         end = copy_end + 4.0
-        self._event("cpu_op", name, start, end + 1.0 - start, HOST_TID, HOST_PID, **{
-            "External id": ident, "Record function id": 0, "Ev Idx": ident, "Input Dims": dims,
-            "Input type": ["c10::BFloat16"], "Concrete Inputs": [""],
-        })  # fmt: skip
-        self._event("cuda_runtime", "cudaMemcpyAsync", launch, self.host.launch_us, HOST_TID, HOST_PID,
-                    **{"External id": ident, "cbid": 41, "correlation": correlation})  # fmt: skip
-        self._event("cuda_runtime", "cudaStreamSynchronize", wait, end - wait, HOST_TID, HOST_PID,
-                    **{"External id": ident, "cbid": 131, "correlation": correlation + 500000})  # fmt: skip
-        self._event("gpu_memcpy", "Memcpy DtoH (Device -> Pageable)", copy_start, copy_end - copy_start, STREAM, 0, **{
-            "External id": ident, "correlation": correlation, "device": 0, "context": 1, "stream": STREAM,
-            "bytes": nbytes, "memory bandwidth (GB/s)": nbytes / (copy_end - copy_start) / 1e3,
-        })  # fmt: skip
+        self._event(
+            "cpu_op",
+            name,
+            start,
+            end + 1.0 - start,
+            HOST_TID,
+            HOST_PID,
+            **{
+                "External id": ident,
+                "Record function id": 0,
+                "Ev Idx": ident,
+                "Input Dims": dims,
+                "Input type": ["c10::BFloat16"],
+                "Concrete Inputs": [""],
+            },
+        )
+        self._event(
+            "cuda_runtime",
+            "cudaMemcpyAsync",
+            launch,
+            self.host.launch_us,
+            HOST_TID,
+            HOST_PID,
+            **{"External id": ident, "cbid": 41, "correlation": correlation},
+        )
+        self._event(
+            "cuda_runtime",
+            "cudaStreamSynchronize",
+            wait,
+            end - wait,
+            HOST_TID,
+            HOST_PID,
+            **{"External id": ident, "cbid": 131, "correlation": correlation + 500000},
+        )
+        self._event(
+            "gpu_memcpy",
+            "Memcpy DtoH (Device -> Pageable)",
+            copy_start,
+            copy_end - copy_start,
+            STREAM,
+            0,
+            **{
+                "External id": ident,
+                "correlation": correlation,
+                "device": 0,
+                "context": 1,
+                "stream": STREAM,
+                "bytes": nbytes,
+                "memory bandwidth (GB/s)": nbytes / (copy_end - copy_start) / 1e3,
+            },
+        )
         self.free, self.now = copy_end + 0.9, end + 1.0
 
     def annotate(self, text: str, start: float, end: float) -> None:
@@ -173,17 +268,34 @@ class Timeline:
             event["ts"], event["dur"] = round(event["ts"], 3), round(event["dur"], 3)
         document = {
             "schemaVersion": 1,
-            "deviceProperties": [{
-                "id": 0, "name": "NVIDIA H100 80GB HBM3", "totalGlobalMem": 85018279936, "computeMajor": 9,
-                "computeMinor": 0, "maxThreadsPerBlock": 1024, "maxThreadsPerMultiprocessor": 2048,
-                "regsPerBlock": 65536, "warpSize": 32, "sharedMemPerBlock": 49152, "numSms": 132,
-                "regsPerMultiprocessor": 65536, "sharedMemPerBlockOptin": 232448, "sharedMemPerMultiprocessor": 233472,
-            }],
-            "record_shapes": 1, "with_stack": 0, "cuda_runtime_version": 12080, "cuda_driver_version": 12080,
-            "generated": True, "generated_note": note, "displayTimeUnit": "ms",
+            "deviceProperties": [
+                {
+                    "id": 0,
+                    "name": "NVIDIA H100 80GB HBM3",
+                    "totalGlobalMem": 85018279936,
+                    "computeMajor": 9,
+                    "computeMinor": 0,
+                    "maxThreadsPerBlock": 1024,
+                    "maxThreadsPerMultiprocessor": 2048,
+                    "regsPerBlock": 65536,
+                    "warpSize": 32,
+                    "sharedMemPerBlock": 49152,
+                    "numSms": 132,
+                    "regsPerMultiprocessor": 65536,
+                    "sharedMemPerBlockOptin": 232448,
+                    "sharedMemPerMultiprocessor": 233472,
+                }
+            ],
+            "record_shapes": 1,
+            "with_stack": 0,
+            "cuda_runtime_version": 12080,
+            "cuda_driver_version": 12080,
+            "generated": True,
+            "generated_note": note,
+            "displayTimeUnit": "ms",
             "baseTimeNanoseconds": 1767225600000000000,
             "traceEvents": sorted(self.events, key=lambda e: e["ts"]),
-        }  # fmt: skip
+        }
         data = json.dumps(document, separators=(",", ":")).encode()
         path.write_bytes(gzip.compress(data, 9, mtime=0))
 
@@ -195,8 +307,17 @@ def gemm(t: Timeline, m: int, n: int, k: int, efficiency: float = 1.0) -> None:
     """A linear layer: x (m, k) times the transpose of w (n, k), bf16."""
     tile = 64 if m <= 64 else 128
     grid = max(1, -(-m // tile) * -(-n // 128))
-    t.op("aten::mm", [[m, k], [k, n]], [BF16, BF16], GEMM.format(m=tile, n=128), 2.0 * m * n * k,
-         2.0 * (m * k + n * k + m * n), grid, efficiency, parent="aten::linear")  # fmt: skip
+    t.op(
+        "aten::mm",
+        [[m, k], [k, n]],
+        [BF16, BF16],
+        GEMM.format(m=tile, n=128),
+        2.0 * m * n * k,
+        2.0 * (m * k + n * k + m * n),
+        grid,
+        efficiency,
+        parent="aten::linear",
+    )
 
 
 def pointwise(t: Timeline, name: str, inputs: int, shape: list[int], functor: str) -> None:
@@ -205,9 +326,16 @@ def pointwise(t: Timeline, name: str, inputs: int, shape: list[int], functor: st
     for extent in shape:
         count *= extent
     scalars: list[Any] = [[]] if name == "aten::add" else []
-    t.op(name, [shape] * inputs + scalars, [BF16] * inputs + ["Scalar"] * len(scalars),
-         ELEMENTWISE.format(op=functor, n=inputs + 1), float(count), 2.0 * count * (inputs + 1),
-         max(1, count // 2048), concrete=[""] * inputs + ["1"] * len(scalars))  # fmt: skip
+    t.op(
+        name,
+        [shape] * inputs + scalars,
+        [BF16] * inputs + ["Scalar"] * len(scalars),
+        ELEMENTWISE.format(op=functor, n=inputs + 1),
+        float(count),
+        2.0 * count * (inputs + 1),
+        max(1, count // 2048),
+        concrete=[""] * inputs + ["1"] * len(scalars),
+    )
 
 
 def attention(t: Timeline, model: Model, batch: int, queries: int, context: int) -> None:
@@ -219,9 +347,18 @@ def attention(t: Timeline, model: Model, batch: int, queries: int, context: int)
     nbytes = 2.0 * batch * d * (2 * h * queries + 2 * g * context)
     dims = [[batch, h, queries, d], [batch, g, context, d], [batch, g, context, d], [], [], [], []]
     blocks = batch * h * -(-queries // 128) if causal else batch * g * max(1, context // 256)
-    t.op("aten::_scaled_dot_product_flash_attention", dims, [BF16] * 3 + ["Scalar"] * 4,
-         FLASH_PREFILL if causal else FLASH_DECODE, flops, nbytes, blocks, 0.62 if causal else 0.95,
-         ["", "", "", "0.", str(causal), "False", ""], parent="aten::scaled_dot_product_attention")  # fmt: skip
+    t.op(
+        "aten::_scaled_dot_product_flash_attention",
+        dims,
+        [BF16] * 3 + ["Scalar"] * 4,
+        FLASH_PREFILL if causal else FLASH_DECODE,
+        flops,
+        nbytes,
+        blocks,
+        0.62 if causal else 0.95,
+        ["", "", "", "0.", str(causal), "False", ""],
+        parent="aten::scaled_dot_product_attention",
+    )
 
 
 def layer(t: Timeline, model: Model, batch: int, queries: int, context: int, sync: bool) -> None:
@@ -234,8 +371,16 @@ def layer(t: Timeline, model: Model, batch: int, queries: int, context: int, syn
     pointwise(
         t, "aten::mul", 2, [m, (model.heads + model.kv_heads) * model.head_dim], "BinaryFunctor<MulFunctor>"
     )
-    t.op("aten::copy_", [[m, 2 * kv], [m, 2 * kv], []], [BF16, BF16, "Scalar"], COPY, 0.0, 8.0 * m * kv,
-         max(1, m * kv // 256), concrete=["", "", "False"])  # fmt: skip
+    t.op(
+        "aten::copy_",
+        [[m, 2 * kv], [m, 2 * kv], []],
+        [BF16, BF16, "Scalar"],
+        COPY,
+        0.0,
+        8.0 * m * kv,
+        max(1, m * kv // 256),
+        concrete=["", "", "False"],
+    )
     attention(t, model, batch, queries, context)
     gemm(t, m, hidden, model.heads * model.head_dim)
     pointwise(t, "aten::add", 2, [m, hidden], "CUDAFunctor_add<c10::BFloat16>")
@@ -253,20 +398,36 @@ def step(t: Timeline, model: Model, batch: int, queries: int, context: int, sync
     """One engine iteration with its annotation (the detailed form, which carries KV tokens)."""
     start = t.now
     m = batch * queries
-    t.op("aten::embedding", [[model.vocab, model.hidden], [m], [], [], []],
-         [BF16, LONG, "Scalar", "Scalar", "Scalar"], GATHER, 0.0, 4.0 * m * model.hidden + 8.0 * m, m,
-         concrete=["", "", "-1", "False", "False"])  # fmt: skip
+    t.op(
+        "aten::embedding",
+        [[model.vocab, model.hidden], [m], [], [], []],
+        [BF16, LONG, "Scalar", "Scalar", "Scalar"],
+        GATHER,
+        0.0,
+        4.0 * m * model.hidden + 8.0 * m,
+        m,
+        concrete=["", "", "-1", "False", "False"],
+    )
     for _ in range(model.layers):
         layer(t, model, batch, queries, context, sync)
     gemm(t, batch, model.vocab, model.hidden)
-    t.op("aten::argmax", [[batch, model.vocab], [], []], [BF16, "Scalar", "Scalar"], REDUCE,
-         float(batch * model.vocab), 2.0 * batch * model.vocab, batch, concrete=["", "-1", "False"])  # fmt: skip
+    t.op(
+        "aten::argmax",
+        [[batch, model.vocab], [], []],
+        [BF16, "Scalar", "Scalar"],
+        REDUCE,
+        float(batch * model.vocab),
+        2.0 * batch * model.vocab,
+        batch,
+        concrete=["", "-1", "False"],
+    )
     sums = f"sq{m}sk{batch * context}sqsq{batch * queries**2}sqsk{batch * queries * context}"
     none = "sq0sk0sqsq0sqsk0"
     text = (
-        f"execute_{m}_context_{batch}({sums})_generation_0({none})" if queries > 1
+        f"execute_{m}_context_{batch}({sums})_generation_0({none})"
+        if queries > 1
         else f"execute_{m}_context_0({none})_generation_{batch}({sums})"
-    )  # fmt: skip
+    )
     t.annotate(text, start, t.now)
 
 
@@ -300,7 +461,7 @@ def all_generated(folder: Path) -> list[Path]:
         ),
         "generated_h100_decode_sync": (
             run(QWEN_HALF_B, 4, 8, 1, 1024, 60.0, True, Host(3.0, 2.5, 3.0)),
-            "a 0.5B model, decode batch 8, one scalar read back in every layer: the queue drains 24 times a step",
+            "a 0.5B model, decode batch 8, a scalar read back in every layer: 24 waits a step",
         ),
     }
     written = []

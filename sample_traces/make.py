@@ -1,8 +1,8 @@
 """Makes every sample trace of this folder: `python sample_traces/make.py [NAME ...]`.
 
-`cpu_*` are real captures of `tiny_decoder.py` by the PyTorch profiler on the machine that runs this script; they change
-with it, and the notes beside them (`*.md`) describe the ones committed. `generated_*` come from `generate.py` and are
-the same bytes on every machine. Needs torch.
+`cpu_*` are real captures of `tiny_decoder.py` by the PyTorch profiler on the machine that runs this script;
+they change with it, and the notes beside them (`*.md`) describe the ones committed. `generated_*` come from
+`generate.py` and are the same bytes on every machine. Needs torch.
 """
 
 import argparse

@@ -5,10 +5,11 @@ Plain torch, no annotations and no profiler inside, so that a capture tool has s
     diagnose capture torch -- sample_traces/tiny_decoder.py --batch 8
     python sample_traces/tiny_decoder.py --dtype bf16 --steps 20     # prints the step times itself
 
-Runs on the CPU, or on a CUDA or ROCm GPU with `--device cuda`. One process does one prefill of `--prompt` tokens and
-then `--steps` decode steps, `--repeat` times over. Deliberate faults can be switched on: `--host-ms` spends that much
-Python time between steps (as a slow detokeniser does), `--unfused` spells norm, rotary and activation as many small
-operators, `--sync` reads every new token back to the host inside the step.
+Runs on the CPU, or on a CUDA or ROCm GPU with `--device cuda`. One process does one prefill of `--prompt`
+tokens and then `--steps` decode steps, `--repeat` times over. Deliberate faults can be switched on:
+`--host-ms` spends that much Python time between steps (as a slow detokeniser does), `--unfused` spells
+norm, rotary and activation as many small operators, `--sync` reads every new token back to the host inside
+the step.
 """
 
 import argparse
@@ -53,8 +54,9 @@ class Config:
 class Int8Linear(nn.Module):
     """A weight-only int8 linear layer: one scale an output row, bf16 activations.
 
-    On the CPU this is torch's packed kernel (1 byte a weight from memory). Elsewhere the weights are widened before an
-    ordinary matrix product, which reads and writes them again: a quantised model that is not faster.
+    On the CPU this is torch's packed kernel (1 byte a weight from memory). Elsewhere the weights are
+    widened before an ordinary matrix product, which reads and writes them again: a quantised model that is
+    not faster.
     """
 
     def __init__(self, out_features: int, in_features: int, device: torch.device) -> None:

@@ -144,7 +144,13 @@ def scrapes(path: Path) -> list[tuple[float, str]]:
     return [(float(parts[i]), parts[i + 1]) for i in range(1, len(parts), 2)]
 
 
-QUICK: dict[str, Any] = {"seconds": 1.2, "profile_seconds": 0.3, "interval_s": 0.25, "trace_timeout_s": 5.0, "settle_s": 0.3}
+QUICK: dict[str, Any] = {
+    "seconds": 1.2,
+    "profile_seconds": 0.3,
+    "interval_s": 0.25,
+    "trace_timeout_s": 5.0,
+    "settle_s": 0.3,
+}
 
 
 def test_vllm_gives_metrics_settings_and_its_trace(serve: Callable[[Fake], str], tmp_path: Path) -> None:
