@@ -83,6 +83,7 @@ def finish(analysed: Analysed, options: Options) -> None:
     bounds.build_bounds(store, analysed.roofs, archs)
     attribution.label(store)
     store.con.execute(read_sql("diagnose.model", "evidence.sql"))
+    store.con.execute(read_sql("diagnose.model", "chain.sql"))
     store.ensure_tables()
 
 
@@ -136,7 +137,7 @@ def conclude(analysed: Analysed, options: Options) -> Diagnosis:
     hypotheses = [engine.hypothesis(c, facts["engine"]) for c in claims]
     order = {"supported": 0, "possible": 1, "refuted": 2, "not_assessed": 3}
     hypotheses.sort(key=lambda h: (order[h.status], -(h.score or 0) * (h.confidence or 0), h.id))
-    answer = verdict(claims, phases, objective, facts["engine"], requests, device)
+    answer = verdict(claims, phases, objective, facts, requests, device)
     notes = quality.notes(store, facts, cover, analysed.outcome, analysed.notes)
     notes += [Note(code="rule-broken", severity="warning", message=line) for line in broken + failed]
     devices = result.devices(store, analysed.roofs, analysed.notes)

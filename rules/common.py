@@ -4,6 +4,11 @@ from diagnose.contract import Evidence
 from diagnose.rules.base import Context, Threshold
 
 
+RELIEF = 0.5
+"""Share of a resource's time that goes when the resource is doubled: relief of compute and bandwidth is a device with
+twice of it (nobody removes them), while overheads and waits can be removed. Limits are compared by what relief frees."""
+
+
 def fact(
     metric: str,
     value: float | str | None,
@@ -44,6 +49,12 @@ def ms(ns: float) -> str:
     if ns >= 1e6:
         return f"{ns / 1e6:.3g} ms"
     return f"{ns / 1e3:.3g} µs"
+
+
+def of_run(ns: float, context: Context) -> str:
+    """The share of the device's whole observed time, for what lies outside steps."""
+    wall = context.facts.get("run_wall_ns") or context.wall_ns
+    return f"{percent(ns / wall)} of the run" if wall else "none of the run"
 
 
 def where(context: Context) -> str:

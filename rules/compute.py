@@ -7,7 +7,7 @@ the memory roof. Prefill is not compute-bound by law: only the measured rate say
 """
 
 from diagnose.rules.base import Assessment, Context, Need, Row, Rule, Threshold
-from diagnose.rules.common import fact, ms, percent, share_of, shorten, where
+from diagnose.rules.common import RELIEF, fact, ms, percent, share_of, shorten, where
 
 THRESHOLDS = {
     "time_share": Threshold(0.25, "of time", "above", "below a quarter of the phase, halving this time saves less than noise-proof 12 %"),
@@ -18,12 +18,13 @@ THRESHOLDS = {
 def assess(row: Row, context: Context, thresholds: dict[str, Threshold]) -> Assessment:
     """Share of the phase in kernels near the compute roof."""
     ns = row["compute_ns"] or 0
-    share = share_of(ns, context)
+    time_share = share_of(ns, context)
+    share = time_share * RELIEF
     busy = row["busy_ns"] or 0
     modelled = 1 - (row["unmodelled_ns"] or 0) / busy if busy else 0.0
-    strong = share >= thresholds["time_share"].value
+    strong = time_share >= thresholds["time_share"].value
     evidence = [
-        fact("time near the compute roof", 100 * share, "% of observed time", note=ms(ns)),
+        fact("time near the compute roof", 100 * time_share, "% of observed time", note=ms(ns)),
         fact("their rate", row["compute_tflops"], "TFLOP/s", provenance="derived"),
         fact("their share of the sustained roof", row["compute_percent"], "%", provenance="derived"),
     ]
@@ -36,9 +37,9 @@ def assess(row: Row, context: Context, thresholds: dict[str, Threshold]) -> Asse
         recover_ns=((1 - 1 / 1.15) * ns, (1 - 1 / 1.6) * ns),
         quality=min(1.0, 0.4 + 0.6 * modelled),
         statement=(
-            f"{where(context)}: {percent(share)} of the time runs near the sustained compute roof"
+            f"{where(context)}: {percent(time_share)} of the time runs near the sustained compute roof"
             if strong
-            else f"only {percent(share)} of {where(context)} runs near the compute roof"
+            else f"only {percent(time_share)} of {where(context)} runs near the compute roof"
         ),
         evidence=evidence,
         doubts=[] if modelled > 0.9 else [f"{percent(1 - modelled)} of kernel time has no bound"],

@@ -7,7 +7,8 @@ import duckdb
 
 from diagnose.contract import Experiment, Gain, Hypothesis, Interval, RunnerUpPrediction
 from diagnose.rules.base import OUTSIDE, Assessment, Context, Need, Rule
-from diagnose.rules.experiments import BY_ID, LIMIT_PARTS, NOISE, Change, predict, predict_if
+from diagnose.rules.common import RELIEF
+from diagnose.rules.experiments import BY_ID, NOISE, Change, predict, predict_if
 from diagnose.rules.parts import parts_by_phase
 from diagnose.store import Store
 from diagnose.store.sqlfile import read_sql
@@ -49,6 +50,9 @@ def run_rules(
     claims: list[Claim] = []
     failed: list[str] = []
     parts = parts_by_phase(store)
+    walls: dict[int, float] = {}
+    for (device, _), mine in parts.items():
+        walls[device] = walls.get(device, 0.0) + sum(mine.values())
     contexts = [
         Context(
             phase=phase or OUTSIDE,
@@ -57,7 +61,7 @@ def run_rules(
             wall_ns=int(sum(mine.values())),
             steps=steps.get((device, phase or OUTSIDE), 0),
             parts_ns=mine,
-            facts=facts | facts.get("devices", {}).get(device, {}),
+            facts=facts | facts.get("devices", {}).get(device, {}) | {"run_wall_ns": walls[device]},
         )
         for (device, phase), mine in sorted(parts.items(), key=lambda item: (item[0][0], item[0][1] or ""))
         if sum(mine.values()) > 0
@@ -96,11 +100,13 @@ def _applies(rule: Rule, context: Context) -> bool:
 
 
 def unknown_share(context: Context) -> float:
-    """Part of the phase's observed time whose nature is not known: kernels without a bound, idle without host events."""
+    """What relief of a limit nobody could see might free: kernels without a bound (as for a resource), idle of no cause."""
     if not context.wall_ns:
         return 0.0
-    unknown = sum(ns for p, ns in context.parts_ns.items() if p.split(":")[0] in ("unmodelled", "idle_other"))
-    return unknown / context.wall_ns
+    parts = context.parts_ns.items()
+    kernels = sum(ns for p, ns in parts if p.split(":")[0] == "unmodelled")
+    idle = sum(ns for p, ns in parts if p.split(":")[0] == "idle_other")
+    return (RELIEF * kernels + idle) / context.wall_ns
 
 
 def _rank(claims: list[Claim]) -> None:
@@ -192,13 +198,14 @@ def _intervals(claim: Claim, change: Change) -> tuple[tuple[float, float], tuple
     if change.scope_claimed:
         parts = {p: ns for p, ns in parts.items() if p.split(":")[0] in claimed}
     held = sum(ns for p, ns in parts.items() if p.split(":")[0] in claimed)
-    factor = None
+    total = sum(parts.values())
     if change.uses_recoverable and held:
+        # The rule measured what this change can save in this run: better than any table of factors.
         low, high = claim.found.recover_ns
-        factor = (max(0.0, 1 - high / held), max(0.0, 1 - low / held))
-    mine = predict(parts, change, claimed, factor)
-    other = predict_if(parts, change, claimed, rival or LIMIT_PARTS.get("inconclusive", ()))
-    return mine, other, sum(parts.values())
+        mine = (max(0.0, total - high) * NOISE[0], max(0.0, total - low) * NOISE[1])
+    else:
+        mine = predict(parts, change)
+    return mine, predict_if(parts, change, claimed, rival), total
 
 
 def _experiment(

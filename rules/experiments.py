@@ -200,14 +200,11 @@ CHANGES: tuple[Change, ...] = (
 BY_ID: dict[str, Change] = {change.id: change for change in CHANGES}
 
 
-def predict(parts: dict[str, float], change: Change, claimed: tuple[str, ...] = (), factor: Factor | None = None) -> Factor:
-    """Predicted time of the phase after the change, in the parts' unit: the sum over parts of time x factor.
-
-    `factor` replaces the response of the `claimed` parts (a saving this run's own evidence bounds).
-    """
+def predict(parts: dict[str, float], change: Change) -> Factor:
+    """Predicted time of the phase after the change, in the parts' unit: the sum over parts of time x factor."""
     low = high = 0.0
     for part, ns in parts.items():
-        f = factor if factor is not None and _bucket(part) in claimed else change.response(part)
+        f = change.response(part)
         low += ns * f[0]
         high += ns * f[1]
     return low, high

@@ -7,7 +7,7 @@ decode is often bandwidth-bound, but only the measured rate says so.
 """
 
 from diagnose.rules.base import Assessment, Context, Need, Row, Rule, Threshold
-from diagnose.rules.common import fact, ms, percent, share_of, shorten, where
+from diagnose.rules.common import RELIEF, fact, ms, percent, share_of, shorten, where
 
 THRESHOLDS = {
     "time_share": Threshold(0.25, "of time", "above", "below a quarter of the phase, halving this time saves less than noise-proof 12 %"),
@@ -18,13 +18,14 @@ THRESHOLDS = {
 def assess(row: Row, context: Context, thresholds: dict[str, Threshold]) -> Assessment:
     """Share of the phase in kernels near the memory roof."""
     ns = row["hbm_ns"] or 0
-    share = share_of(ns, context)
+    time_share = share_of(ns, context)
+    share = time_share * RELIEF
     busy = row["busy_ns"] or 0
     modelled = 1 - (row["unmodelled_ns"] or 0) / busy if busy else 0.0
-    strong = share >= thresholds["time_share"].value
+    strong = time_share >= thresholds["time_share"].value
     weights, kv = row["hbm_weights_ns"] or 0, row["hbm_kv_ns"] or 0
     evidence = [
-        fact("time near the memory roof", 100 * share, "% of observed time", note=ms(ns)),
+        fact("time near the memory roof", 100 * time_share, "% of observed time", note=ms(ns)),
         fact("their rate", row["hbm_gbps"], "GB/s", provenance="derived"),
         fact("their share of the sustained roof", row["hbm_percent"], "%", provenance="derived"),
         fact("of it streaming weights", 100 * weights / ns if ns else None, "%", provenance="derived"),
@@ -39,9 +40,9 @@ def assess(row: Row, context: Context, thresholds: dict[str, Threshold]) -> Asse
         recover_ns=((1 - 1 / 1.38) * weights, (1 - 1 / 1.56) * weights + 0.4 * (ns - weights)),
         quality=min(1.0, 0.4 + 0.6 * modelled),
         statement=(
-            f"{where(context)}: {percent(share)} of the time streams memory near the sustained bandwidth"
+            f"{where(context)}: {percent(time_share)} of the time streams memory near the sustained bandwidth"
             if strong
-            else f"only {percent(share)} of {where(context)} runs near the memory roof"
+            else f"only {percent(time_share)} of {where(context)} runs near the memory roof"
         ),
         evidence=evidence,
         doubts=[] if modelled > 0.9 else [f"{percent(1 - modelled)} of kernel time has no bound"],

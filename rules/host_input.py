@@ -6,7 +6,7 @@ Refuted by: idle time inside steps, a queue of prepared batches.
 """
 
 from diagnose.rules.base import OUTSIDE, Assessment, Context, Need, Row, Rule, Threshold
-from diagnose.rules.common import fact, ms, percent, share_of
+from diagnose.rules.common import fact, ms, of_run, share_of
 
 THRESHOLDS = {
     "idle_share": Threshold(0.08, "of time", "above", "same floor as the other host limits: less is not worth a change"),
@@ -23,7 +23,7 @@ def assess(row: Row, context: Context, thresholds: dict[str, Threshold]) -> Asse
         share=share,
         recover_ns=(0.9 * idle, float(idle)),
         statement=(
-            f"the device waits {percent(share)} of that time for input: {row['top_cause']}"
+            f"the device waits {of_run(idle, context)} for input: {row['top_cause']}"
             if strong
             else "no input pipeline holds the device up"
         ),

@@ -1,9 +1,10 @@
-"""Kernels are slow for their work: far from both roofs although there is enough to do, or too small to matter.
+"""Kernels are slow for their work: far from both roofs although there is enough to do, unfused, or too small.
 
-Evidence: time in kernels far from both sustained roofs, with the reason the trace shows; what a roof would allow; time
-in kernels that only pay the kernel floor.
+Evidence: time in kernels far from both sustained roofs, with the reason the trace shows; chains of passes over memory
+that one fused kernel would do in about one pass, even where each pass runs near the memory roof; time in kernels that
+only pay the kernel floor.
 
-Refuted by: kernels near a roof, working sets in cache, kernels that overlap (rates judged jointly).
+Refuted by: kernels near a roof that do necessary work, working sets in cache, kernels that overlap (rates judged jointly).
 """
 
 from diagnose.rules.base import Assessment, Context, Need, Row, Rule, Threshold
@@ -14,25 +15,27 @@ THRESHOLDS = {
     "cost_share": Threshold(0.5, "of kernel time", "above", "with most kernel time unmodelled nothing can be said of the rest"),
 }  # fmt: skip
 
-# Stock kernels of the same shapes reach 60-75 % of the sustained envelope: the realistic end of a better kernel.
-STOCK = 0.65
-
 
 def assess(row: Row, context: Context, thresholds: dict[str, Threshold]) -> Assessment:
-    """Time above the roof in inefficient kernels, and in kernels at the floor."""
+    """Time above the roof in inefficient kernels, in passes that fusing removes, and in kernels at the floor."""
     ns, floor = row["inefficient_ns"] or 0, row["floor_ns"] or 0
-    ideal = row["inefficient_ideal_ns"] or 0.0
     busy = row["busy_ns"] or 0
     modelled = 1 - (row["unmodelled_ns"] or 0) / busy if busy else 0.0
-    # With the kernels perfect, their ideal time stays; floor kernels go only when they are fused away.
-    share = share_of(ns - ideal + floor, context)
+    # A kernel outside chains can at best become perfect; a chain can be fused; a lone kernel at the floor can go away.
+    alone = row["alone_above_ns"] or 0.0
+    fuse_high, fuse_low = row["fuse_high_ns"] or 0.0, row["fuse_low_ns"] or 0.0
+    floor_alone = row["floor_alone_ns"] or 0
+    recover = (0.5 * alone + fuse_low, alone + fuse_high + 0.5 * floor_alone)
+    share = share_of(alone + fuse_high + floor_alone, context)
     strong = share >= thresholds["recover_share"].value
     evidence = [
         fact("time far from both roofs", 100 * share_of(ns, context), "% of observed time", note=ms(ns)),
         fact("their distance: share of the nearer roof", row["inefficient_percent"], "%", provenance="derived"),
-        fact("time above the roof", 100 * share_of(ns - ideal, context), "% of observed time", provenance="derived"),
+        fact("time in unfused chains of passes", 100 * share_of(row["chain_ns"], context), "% of observed time",
+             note=f"{row['chains']} chains, {row['chain_kernels']} kernels" if row["chains"] else None),
+        fact("time a better kernel or fusing could free at most", 100 * share, "% of observed time", provenance="derived"),
         fact("time at the kernel floor", 100 * share_of(floor, context), "% of observed time", note=f"{row['floor_kernels']} kernels"),
-    ]
+    ]  # fmt: skip
     if row["top_inefficient"]:
         evidence.append(fact("most of it in", shorten(row["top_inefficient"]), "", note=ms(row["top_inefficient_ns"])))
     if row["top_reason"]:
@@ -40,18 +43,27 @@ def assess(row: Row, context: Context, thresholds: dict[str, Threshold]) -> Asse
     return Assessment(
         status="supported" if strong else ("refuted" if modelled >= thresholds["cost_share"].value else "possible"),
         share=share,
-        recover_ns=(max(0.0, ns - ideal / STOCK) * 0.5, ns - ideal + 0.5 * floor),
+        recover_ns=recover,
         quality=min(1.0, 0.4 + 0.6 * modelled),
-        statement=(
-            f"{where(context)}: {percent(share_of(ns, context))} of the time is in kernels far from both roofs"
-            + (f" ({row['top_reason']})" if row["top_reason"] else "")
-            if strong
-            else f"inefficient kernels cost {where(context)} {percent(share)}"
-        ),
+        statement=_statement(row, context, strong, share, ns),
         evidence=evidence,
         doubts=[] if modelled > 0.9 else [f"{percent(1 - modelled)} of kernel time has no bound"],
         parts=("inefficient", "floor"),
     )
+
+
+def _statement(row: Row, context: Context, strong: bool, share: float, ns: float) -> str:
+    if not strong:
+        return f"better or fused kernels could free at most {percent(share)} of {where(context)}"
+    parts = []
+    if ns:
+        why = f" ({row['top_reason']})" if row["top_reason"] else ""
+        parts.append(f"{percent(share_of(ns, context))} of the time is in kernels far from both roofs{why}")
+    if share_of(row["chain_ns"], context) > 0.1:
+        parts.append(f"{percent(share_of(row['chain_ns'], context))} is in unfused chains of passes over memory")
+    if not parts:
+        parts.append(f"{percent(share_of(row['floor_ns'], context))} is in kernels too small to fill the device")
+    return f"{where(context)}: " + "; ".join(parts)
 
 
 RULE = Rule(

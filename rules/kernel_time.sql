@@ -5,8 +5,8 @@ WITH mine AS (
       AND s.bucket IN ('compute', 'hbm', 'floor', 'inefficient', 'unmodelled')
     GROUP BY ALL
 ), kernels AS (
-    SELECT m.*, b.family, b.reason, b.ideal_ns, b.percent_of_roof, c.flops, c.bytes_min, c.source, n.text AS name
-    FROM mine m JOIN bound b USING (kernel_id) LEFT JOIN cost c USING (kernel_id)
+    SELECT m.*, ch.chain_id IS NOT NULL AS in_chain, b.family, b.reason, b.ideal_ns, b.percent_of_roof, c.flops, c.bytes_min, c.source, n.text AS name
+    FROM mine m JOIN bound b USING (kernel_id) LEFT JOIN chain_member ch USING (kernel_id) LEFT JOIN cost c USING (kernel_id)
     LEFT JOIN activity a USING (kernel_id) LEFT JOIN name n ON n.name_id = a.name_id
 ), reasons AS (
     SELECT reason, sum(ns) AS ns FROM kernels WHERE bucket = 'inefficient' GROUP BY reason
@@ -30,6 +30,17 @@ SELECT sum(ns)::BIGINT AS busy_ns,
        sum(ns) FILTER (bucket = 'hbm' AND family IN ('attn_decode', 'attn_prefill', 'mla', 'attn_merge')) AS hbm_kv_ns,
        count(*) FILTER (bucket = 'floor') AS floor_kernels,
        count(*) AS kernels,
+       -- Passes in chains of three or more, and what fusing each chain to one (low: two) passes of its largest would save.
+       (SELECT sum(own_ns) FROM chain WHERE device_id = $device AND phase IS NOT DISTINCT FROM $phase) AS chain_ns,
+       (SELECT sum(kernels) FROM chain WHERE device_id = $device AND phase IS NOT DISTINCT FROM $phase) AS chain_kernels,
+       (SELECT count(*) FROM chain WHERE device_id = $device AND phase IS NOT DISTINCT FROM $phase) AS chains,
+       (SELECT sum(greatest(own_ns - largest_ns, coalesce(above_ideal_ns, 0))) FROM chain
+        WHERE device_id = $device AND phase IS NOT DISTINCT FROM $phase) AS fuse_high_ns,
+       (SELECT sum(greatest(0, own_ns - 2 * largest_ns)) FROM chain
+        WHERE device_id = $device AND phase IS NOT DISTINCT FROM $phase) AS fuse_low_ns,
+       sum(greatest(0, ns - ideal_ns)) FILTER (bucket = 'inefficient' AND NOT in_chain) AS alone_above_ns,
+       sum(ns) FILTER (bucket = 'inefficient' AND NOT in_chain) AS alone_ns,
+       sum(ns) FILTER (bucket = 'floor' AND NOT in_chain) AS floor_alone_ns,
        (SELECT arg_max(reason, ns) FROM reasons) AS top_reason,
        (SELECT max(ns) FROM reasons) AS top_reason_ns,
        (SELECT arg_max(name, ns) FROM names WHERE bucket = 'compute') AS top_compute,

@@ -1,6 +1,7 @@
 """From claims to the run's answer: what limits it, how sure, what was ruled out and what could not be told."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from diagnose.contract import Hypothesis, Phase, Verdict
 from diagnose.rules.base import OUTSIDE
@@ -56,7 +57,7 @@ def rank_limits(claims: list[Claim], device: int | None) -> tuple[list[Ranked], 
 
 
 def verdict(
-    claims: list[Claim], phases: list[Phase], objective: str, engine: str, requests: list[str], device: int | None
+    claims: list[Claim], phases: list[Phase], objective: str, facts: dict[str, Any], requests: list[str], device: int | None
 ) -> Verdict:
     """The run's verdict; fills each phase's limit, confidence and runner-up. `requests`: captures that would settle it."""
     for phase in phases:
@@ -66,12 +67,15 @@ def verdict(
     rejected = [c for c in claims if c.context.device_id == device and c.found.status == "refuted"]
     ruled_out = _ruled_out(rejected, {r.limit for r in supported})
     could_not = _could_not(claims, device, wall, unknown, requests)
+    if facts.get("graph_capture"):
+        why = "the trace records the capture of graphs, not serving"
+        return _inconclusive([], phases, objective, wall, 0.0, ruled_out, could_not, requests, why)
     if not supported or (unknown > supported[0].ns and unknown > 0.2 * wall):
-        return _inconclusive(supported, phases, objective, wall, unknown, ruled_out, could_not, requests)
+        return _inconclusive(supported, phases, objective, wall, _dark(claims, device), ruled_out, could_not, requests)
     first = supported[0]
     second = supported[1] if len(supported) > 1 else (ranked[1] if len(ranked) > 1 and ranked[1].ns > 0 else None)
     confidence = _run_confidence(first, ranked, unknown)
-    answer = hypothesis(first.best, engine)
+    answer = hypothesis(first.best, facts["engine"])
     return Verdict(
         limit=first.limit,
         phase=answer.phase,
@@ -85,6 +89,12 @@ def verdict(
         could_not_tell=could_not,
         calibrated=False,
     )
+
+
+def _dark(claims: list[Claim], device: int | None) -> float:
+    """Observed nanoseconds of unknown nature on the deciding device."""
+    contexts = {c.context.phase: c.context for c in claims if c.context.device_id == device}
+    return sum(ns for c in contexts.values() for part, ns in c.parts_ns.items() if part.split(":")[0] in ("unmodelled", "idle_other"))
 
 
 def _run_confidence(first: Ranked, ranked: list[Ranked], unknown: float) -> float:
@@ -155,8 +165,9 @@ def _could_not(claims: list[Claim], device: int | None, wall: float, unknown: fl
                 lines.append(f"{words(claim.rule.limit)}: needs {missing}")
         elif claim.found.status == "supported":
             lines += [f"{words(claim.rule.limit)}: {doubt}" for doubt in claim.found.doubts + claim.found.missing]
-    if wall and unknown / wall > 0.05:
-        lines.insert(0, f"{percent(unknown / wall)} of the observed time is kernels without a bound")
+    dark = _dark(claims, device)
+    if wall and dark / wall > 0.05:
+        lines.insert(0, f"{percent(dark / wall)} of the observed time is of unknown nature (kernels without a bound, idle of no cause)")
     return list(dict.fromkeys(lines + requests))
 
 
@@ -169,9 +180,15 @@ def _inconclusive(
     ruled_out: list[str],
     could_not: list[str],
     requests: list[str],
+    why: str | None = None,
 ) -> Verdict:
     settle = requests[0] if requests else "capture more steps with operator shapes and CPU activity"
-    why = f"{percent(unknown / wall)} of the observed time has no known nature" if wall and unknown else "no limit holds enough of the time"
+    if why is None:
+        dark = f"{percent(unknown / wall)} of the observed time is of unknown nature" if wall and unknown else ""
+        why = dark or "no limit holds enough of the time"
+    else:
+        for phase in phases:
+            phase.limit, phase.confidence, phase.runner_up = "inconclusive", None, None
     leading = f"; so far {words(supported[0].limit)} leads with {percent(supported[0].ns / wall)}" if supported and wall else ""
     return Verdict(
         limit="inconclusive",

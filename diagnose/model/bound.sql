@@ -28,7 +28,7 @@ WITH timed AS (
         AND r.dtype IS NOT DISTINCT FROM c.dtype
         AND r.m IS NOT DISTINCT FROM c.m AND r.n IS NOT DISTINCT FROM c.n AND r.k IS NOT DISTINCT FROM c.k
         AND r.batch IS NOT DISTINCT FROM c.batch AND r.attention_length IS NOT DISTINCT FROM c.attention_length
-        AND r.head_dim IS NOT DISTINCT FROM c.head_dim
+        AND r.head_dim IS NOT DISTINCT FROM c.head_dim AND r.causal = contains(coalesce(c.shape, ''), ' causal')
         AND c.kernel_id IS NOT NULL
 ), judged AS (
     SELECT *,

@@ -23,6 +23,9 @@ FEW_BLOCKS_TIME = 10.0
 # More than this above the datasheet peak, with a working set that no cache holds, and the cost cannot be right.
 IMPOSSIBLE = 1.10
 
+# Over the roof by this much at most is what the cache has to explain for a kernel to be called resident.
+CACHE_PROBE = 1.15
+
 COMM_FAMILIES = frozenset({"nccl", "custom_comm"})
 
 
@@ -58,7 +61,7 @@ def _roofed(roofs: Roofs | None, row: dict[str, Any]) -> _Roofed:
     ideal = roofs.ideal_ns(
         flops, nbytes, dtype,
         m=row["m"], n=row["n"], k=row["k"], batch=row["batch"] or 1,
-        attention_length=row["attention_length"], head_dim=row["head_dim"],
+        attention_length=row["attention_length"], head_dim=row["head_dim"], causal=row["causal"],
     )  # fmt: skip
     if ideal is None:
         return _Roofed(None, None, None, None, False, None)
@@ -70,7 +73,8 @@ def _roofed(roofs: Roofs | None, row: dict[str, Any]) -> _Roofed:
     peak = spec.peak_compute.get(dtype) if dtype else None
     if flops and peak:
         at_peak.append(flops / peak * 1e9)
-    resident = nbytes is not None and roofs.l2_resident(nbytes)
+    # A rate above the roof that the last cache explains; the time is the one at which it would just exceed the roof.
+    resident = nbytes is not None and roofs.cache_explains(nbytes, ideal.ns / CACHE_PROBE)
     return _Roofed(ideal.ns, ideal.memory_ns, ideal.compute_ns, ideal.regime, resident, max(at_peak) or None)
 
 
@@ -78,14 +82,14 @@ def build_bounds(store: Store, roofs: dict[int, Roofs | None], archs: dict[int, 
     """Write `bound` for every activity. `roofs` and `archs` by device id; a device without roofs stays unmodelled."""
     store.con.execute(read_sql("diagnose.model", "share.sql"))
     distinct = store.dicts(
-        """SELECT DISTINCT a.device_id, c.flops, c.bytes_min, c.bytes_low, c.dtype, c.m, c.n, c.k, c.batch, c.attention_length, c.head_dim
+        """SELECT DISTINCT a.device_id, c.flops, c.bytes_min, c.bytes_low, c.dtype, c.m, c.n, c.k, c.batch, c.attention_length, c.head_dim, contains(coalesce(c.shape, ''), ' causal') AS causal
         FROM cost c JOIN activity a USING (kernel_id)"""
     )
     results = [_roofed(roofs.get(row["device_id"]), row) for row in distinct]
     columns: dict[str, list[Any]] = {key: [row[key] for row in distinct] for key in distinct[0]} if distinct else {}
     key_types = {
         "device_id": "INTEGER", "flops": "DOUBLE", "bytes_min": "DOUBLE", "bytes_low": "DOUBLE", "dtype": "VARCHAR", "m": "BIGINT",
-        "n": "BIGINT", "k": "BIGINT", "batch": "BIGINT", "attention_length": "DOUBLE", "head_dim": "BIGINT",
+        "n": "BIGINT", "k": "BIGINT", "batch": "BIGINT", "attention_length": "DOUBLE", "head_dim": "BIGINT", "causal": "BOOLEAN",
     }  # fmt: skip
     types = {
         **key_types, "ideal_ns": "DOUBLE", "memory_ns": "DOUBLE", "compute_ns": "DOUBLE", "regime": "VARCHAR",

@@ -40,12 +40,12 @@ WITH joined AS (
            sum(greatest(0, own_ns - ideal_ns)) FILTER (bound = 'inefficient') AS wasted_ns
     FROM joined GROUP BY ALL
 )
-SELECT g.*, b.bound, b.reason
+SELECT g.*, b.chosen.bound AS bound, b.chosen.reason AS reason
 FROM grouped g
 JOIN (
     -- The bound that carries most of the group's time speaks for it.
     SELECT device_id, kind, name_id, op_name_id, role, shape, phase,
-           arg_max(bound, (ns, bound)) AS bound, arg_max(reason, (ns, bound)) AS reason
+           arg_max({'bound': bound, 'reason': reason}, (ns, bound)) AS chosen
     FROM by_bound GROUP BY ALL
 ) b ON b.device_id = g.device_id AND b.kind = g.kind AND b.name_id IS NOT DISTINCT FROM g.name_id
     AND b.op_name_id IS NOT DISTINCT FROM g.op_name_id AND b.role IS NOT DISTINCT FROM g.role

@@ -39,11 +39,18 @@ def facts(store: Store, roofs: dict[int, Roofs | None], outcome: StepOutcome) ->
         ),
         "opaque_graphs": store.count("graph_run"),
         "has_shapes": bool(store.scalar("SELECT count(*) FROM signature WHERE input_dims IS NOT NULL")),
+        "graph_capture": outcome.source != "annotation" and _captures_graphs(store),
         "straggler": None,
         "devices": {
             device: {"link_h2d": r.spec.link_h2d, "link_d2h": r.spec.link_d2h} for device, r in roofs.items() if r is not None
         },
     }
+
+
+def _captures_graphs(store: Store) -> bool:
+    """The trace records the capture of graphs, not their replay: its few kernels and its gaps are not serving."""
+    texts = [row[0] for row in store.rows("SELECT DISTINCT text FROM annotation WHERE text LIKE 'capture_%'")]
+    return any(is_graph_capture(t) for t in texts)
 
 
 def _share(store: Store, bucket: str) -> float:
@@ -72,6 +79,8 @@ def engine_of(store: Store, outcome: StepOutcome) -> str:
 def requests(facts: dict[str, Any], cover: Coverage) -> list[str]:
     """Captures that would settle what stays open, the most useful first."""
     lines = []
+    if facts["graph_capture"]:
+        lines.append("give this file with --capture beside the trace of a replay: it records the capture of graphs, whose kernels' shapes it holds, and no serving")
     kernel_ns = cover.kernel_time_ns
     dark = 1 - cover.with_cost_ns / kernel_ns if kernel_ns else 0.0
     if facts["opaque_graphs"]:
