@@ -7,8 +7,8 @@ import difflib
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
-import click
 import typer
 import typer.main
 
@@ -42,12 +42,14 @@ def _register() -> None:
     from diagnose.cli import listing, query, trace  # noqa: F401
 
 
-def command() -> click.Group:
-    """The assembled click group."""
+# Typer carries its own copy of click, so its exceptions are found through the ones it publishes.
+_BadUsage: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "UsageError")
+
+
+def command() -> Any:
+    """The assembled group."""
     _register()
-    group = typer.main.get_command(app)
-    assert isinstance(group, click.Group)
-    return group
+    return typer.main.get_command(app)
 
 
 def route(arguments: list[str], verbs: list[str]) -> list[str]:
@@ -77,14 +79,11 @@ def main(arguments: list[str] | None = None) -> int:
         return int(result) if isinstance(result, int) else 0
     except (InputError, UsageError) as error:
         return _fail(str(error))
-    except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.ctx.get_help(), err=True)
-        return 2
-    except click.UsageError as error:
-        return _fail(_usage(error))
-    except click.exceptions.Exit as error:
+    except typer.Exit as error:
         return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
+    except _BadUsage as error:
+        return _bad_usage(error)
+    except (typer.Abort, KeyboardInterrupt):
         return _fail("interrupted; nothing was written", 130)
     except BrokenPipeError:
         # The reader of our output went away (`| head`): not an error of ours.
@@ -94,10 +93,14 @@ def main(arguments: list[str] | None = None) -> int:
         return _fail("out of memory; try --low-memory")
 
 
-def _usage(error: click.UsageError) -> str:
-    text = error.format_message().replace("\n", " ")
-    hint = error.ctx.command_path.replace(f" {DEFAULT_VERB}", "") if error.ctx else "diagnose"
-    return f"{text} See `{hint} --help`."
+def _bad_usage(error: Any) -> int:
+    context = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError":
+        sys.stderr.write(f"{context.get_help()}\n")
+        return 2
+    text = " ".join(error.format_message().split())
+    path = context.command_path.replace(f" {DEFAULT_VERB}", "") if context else "diagnose"
+    return _fail(f"{text} See `{path} --help`.")
 
 
 def _fail(message: str, code: int = 2) -> int:
