@@ -101,7 +101,7 @@ def custom_scaled(call: OpCall) -> OpCost | None:
     """
     matrices = [t for t in call.tensors if len(t.dims) == 2 and t.numel > 0]
     narrow = [t for t in matrices if t.dtype in _NARROW]
-    pair = _operands(narrow)
+    pair = _operands(narrow, [t for t in matrices if t.dtype not in _NARROW])
     if pair is None:
         return _quantises_inside(call, matrices, narrow)
     a, b = pair
@@ -123,13 +123,17 @@ def custom_scaled(call: OpCall) -> OpCost | None:
     return cost
 
 
-def _operands(narrow: list[Tensor]) -> tuple[Tensor, Tensor] | None:
-    """The two largest narrow matrices that share a dimension."""
-    ranked = sorted(range(len(narrow)), key=lambda i: -narrow[i].numel)[:2]
-    if len(ranked) < 2:
-        return None
-    a, b = (narrow[i] for i in sorted(ranked))
-    return (a, b) if a.dims[1] in b.dims else None
+def _operands(narrow: list[Tensor], wide: list[Tensor]) -> tuple[Tensor, Tensor] | None:
+    """The first two narrow matrices with a common inner dimension, those first whose product is among `wide`.
+
+    Block scales are narrow too (fp8), but their inner dimension is that of no operand.
+    """
+    fits = [(a, b) for i, a in enumerate(narrow) for b in narrow[i + 1 :] if a.dims[1] in b.dims]
+    for a, b in fits:
+        n = b.dims[0] if b.dims[1] == a.dims[1] else b.dims[1]
+        if any(t.dims == (a.dims[0], n) for t in wide):
+            return a, b
+    return fits[0] if fits else None
 
 
 def _out_dtype(call: OpCall) -> str:
