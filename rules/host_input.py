@@ -46,6 +46,6 @@ RULE = Rule(
     thresholds=THRESHOLDS,
     assess=assess,
     experiments=("cached-input",),
-    required=(Need("host_call", "a trace with CPU activity"), Need("loader", "annotations around the input pipeline (torch's DataLoader makes its own)")),
+    required=(Need("host_events", "a trace with CPU activity"), Need("loader", "annotations around the input pipeline (torch's DataLoader makes its own)")),
     refuters=("idle time lies inside steps", "batches are ready before they are needed"),
 )  # fmt: skip

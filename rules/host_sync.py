@@ -52,7 +52,7 @@ RULE = Rule(
     thresholds=THRESHOLDS,
     assess=assess,
     experiments=("remove-sync", "async-scheduling"),
-    required=(Need("host_call", "a trace with CPU activity"),),
+    required=(Need("host_events", "a trace with CPU activity"),),
     refuters=("the device is busy during the wait", "the gap starts before the call"),
     cases=("vllm-omni .item() per step", "FlashInfer plan() copying to the host each decode step", "1,018 synchronous copies on an RTX 4090"),
 )  # fmt: skip

@@ -65,7 +65,7 @@ RULE = Rule(
     thresholds=THRESHOLDS,
     assess=assess,
     experiments=("cuda-graphs", "sm-clock"),
-    required=(Need("host_call", "a trace with CPU activity (torch profiler activities=[CPU, CUDA]; nsys -t cuda,nvtx)"),),
+    required=(Need("host_events", "a trace with CPU activity (torch profiler activities=[CPU, CUDA]; nsys -t cuda,nvtx)"),),
     refuters=("graph replay covers the kernels", "queue of tens of µs", "gaps follow blocking calls", "gaps sit at step boundaries"),
     cases=("gpt-fast 25.5 to 107 tok/s with compile and graphs", "vLLM --enforce-eager 11.2 to 45.9 tok/s", "xllm graph executor +54 % at concurrency 1, +8 % at 30"),
 )  # fmt: skip

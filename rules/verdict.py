@@ -81,7 +81,7 @@ def verdict(
         phase=answer.phase,
         objective=objective,
         confidence=confidence,
-        summary=_sentence(first, answer, confidence, wall),
+        summary=_sentence(first, answer),
         runner_up=second.limit if second else None,
         next=_next(first, second, wall),
         by_phase=[_phase_sentence(p) for p in phases],
@@ -121,13 +121,9 @@ def _phase_limit(phase: Phase, claims: list[Claim], device: int | None) -> None:
     phase.runner_up = next((c.rule.limit for c in mine[1:] if c.rule.limit != best.rule.limit and c.found.share > 0), None)
 
 
-def _sentence(first: Ranked, answer: Hypothesis, confidence: float, wall: float) -> str:
-    text = f"limited by {words(first.limit)} (confidence {confidence:.2f}, uncalibrated): {answer.statement}"
-    experiment = answer.experiment
-    if experiment is not None and experiment.baseline:
-        now, low, high = experiment.baseline, experiment.prediction.low, experiment.prediction.high
-        text += f". Try: {experiment.change}; {experiment.metric} should go from {now:.3g} to {low:.3g}-{high:.3g} ms"
-    return text
+def _sentence(first: Ranked, answer: Hypothesis) -> str:
+    """Limit and the numbers that carry it; confidence and experiment stand beside it in every report."""
+    return f"limited by {words(first.limit)}: {answer.statement}"
 
 
 def _phase_sentence(phase: Phase) -> str:

@@ -31,6 +31,7 @@ def facts(store: Store, roofs: dict[int, Roofs | None], outcome: StepOutcome) ->
         "rocm": any(r.spec.vendor.upper().startswith("AMD") for r in mine),
         "has_engine_steps": outcome.source == "annotation",
         "step_source": outcome.source,
+        "host_events": bool(store.count("host_call")) or -1 in roofs,
         "has_serving": bool(store.count("serving")),
         "roofs": any(r.rows() for r in mine),
         "unobserved_share": _share(store, "unobserved"),
