@@ -290,9 +290,23 @@ def write_evidence(
         out.setdefault(kind, []).append(folder / name)
 
     if "metrics" in kinds:
-        for i in range(scrapes):
-            at = run.duration_s * (0.25 + 0.5 * i / max(1, scrapes - 1))
-            put("metrics", f"metrics_{i:02d}.prom", scrape(run, at))
+        times = [run.duration_s * (0.25 + 0.5 * i / max(1, scrapes - 1)) for i in range(scrapes)]
+        texts = [scrape(run, at) for at in times]
+        form = run.serve.seed % 3  # the three ways such scrapes are kept
+        if form == 0:
+            (folder / "metrics").mkdir(exist_ok=True)
+            for i, text in enumerate(texts):
+                (folder / "metrics" / f"scrape_{i:02d}.prom").write_text(text)
+            out["metrics"] = [folder / "metrics"]
+        elif form == 1:
+            put(
+                "metrics",
+                "metrics.prom",
+                "".join(f"# scraped_at {EPOCH + t:.3f}\n{x}" for t, x in zip(times, texts, strict=True)),
+            )
+        else:
+            rows = (json.dumps({"ts": EPOCH + t, "text": x}) for t, x in zip(times, texts, strict=True))
+            put("metrics", "metrics.jsonl", "\n".join(rows) + "\n")
     if "log" in kinds:
         put("log", "server.log", vllm_log(run) if engine == "vllm" else sglang_log(run))
     if "bench" in kinds:

@@ -45,6 +45,7 @@ class Truth:
     runner_up: str | None = None
     paired_gain: float = 0.0  # of the two limits together, where neither helps alone
     sufficient: bool = True  # does the evidence written suffice to tell
+    borderline: bool = False  # too near the edge of sufficiency to score
     notes: list[str] = field(default_factory=list)
 
     @property

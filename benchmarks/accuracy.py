@@ -1,0 +1,176 @@
+"""How often the product is right: simulated runs whose limit is computed, through the whole pipeline.
+
+    python benchmarks/accuracy.py --smoke              # one variant a scenario, a minute or two
+    python benchmarks/accuracy.py --set report -n 1000 # what the README quotes
+    python benchmarks/accuracy.py --set calibrate -n 600 --pairs out.jsonl
+
+Seeds of the sets never meet: `develop` 1.., `calibrate` 100001.., `report` 200001... Prints a confusion matrix for each
+objective, abstentions, a reliability table with the expected calibration error, and for the experiments how often the
+predicted interval holds the simulated after-value, how wide it is, and how often the runner-up's interval fails.
+"""
+
+import argparse
+import json
+import multiprocessing
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "scenarios"))
+
+from accuracy_tables import report
+
+SETS = {"develop": 0, "calibrate": 100_000, "report": 200_000}
+
+
+def variants(chosen: str, count: int, only: list[str]) -> Iterator[tuple[str, int]]:
+    """(scenario, seed) in turn over all scenarios, so that any count covers them evenly."""
+    from sim.registry import load_all
+
+    names = [n for n in load_all() if not only or any(o in n for o in only)]
+    for i in range(count):
+        yield names[i % len(names)], SETS[chosen] + i // len(names) + 1
+
+
+def assess(job: tuple[str, int]) -> dict[str, Any]:
+    """Generate one variant, diagnose it, and compare."""
+    from sim.registry import generate
+
+    name, seed = job
+    row: dict[str, Any] = {"scenario": name, "seed": seed}
+    with tempfile.TemporaryDirectory(prefix="accuracy-") as folder:
+        made = generate(name, seed, Path(folder))
+        truth = made.truth
+        row |= {
+            "objective": truth.objective,
+            "limits": list(truth.limits),
+            "gains": {k: round(v, 4) for k, v in truth.gains.items() if abs(v) > 1e-4},
+            "paired": round(truth.paired_gain, 4),
+            "sufficient": truth.sufficient,
+            "borderline": truth.borderline,
+            "why": truth.notes,
+        }
+        start = time.process_time()
+        try:
+            found = diagnose(made)
+        except Exception as error:  # a crash is a result to report, not a reason to stop the benchmark
+            return row | {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
+        row["cpu_s"] = round(time.process_time() - start, 3)
+        row |= {
+            "verdict": found.verdict.limit,
+            "runner_up": found.verdict.runner_up,
+            "confidence": found.verdict.confidence,
+            "summary": found.verdict.summary,
+            "attribution": {k: v for k, v in (found.attribution_ns or {}).items() if v},
+            "hypotheses": [
+                {
+                    "id": h.id,
+                    "limit": h.limit,
+                    "status": h.status,
+                    "confidence": h.confidence,
+                    "score": h.score,
+                }
+                for h in found.hypotheses
+            ],
+            "experiments": list(settle(made, found)),
+        }
+    return row
+
+
+def diagnose(made: Any) -> Any:
+    """Run the product on the files a user would have."""
+    from diagnose import pipeline
+
+    e = made.evidence
+    serving = made.served is not None
+    options = pipeline.Options(
+        objective=made.truth.objective if serving else None,
+        metrics=tuple(e.get("metrics", ())),
+        log=tuple(e.get("log", ())),
+        bench=tuple(e.get("bench", ())),
+        model=str(e["config"][0]) if "config" in e else None,
+    )
+    return pipeline.run(list(made.traces), options)
+
+
+def settle(made: Any, found: Any) -> Iterator[dict[str, Any]]:
+    """Make each proposed change in the simulator and put the outcome beside the prediction."""
+    from diagnose.rules.experiments import CHANGES
+    from sim.outcome import serving_ratio, trace_ratio
+
+    ids = {c.change: c.id for c in CHANGES}
+    done: dict[tuple[str, str], float | None] = {}
+    for h in found.hypotheses:
+        x = h.experiment
+        if (
+            x is None
+            or not x.baseline
+            or x.prediction.low is None
+            or h.status not in ("supported", "possible")
+        ):
+            continue
+        change = ids.get(x.change)
+        if change is None:
+            continue
+        key = (change, x.metric)
+        if key not in done:
+            if made.run is not None and made.served is None:
+                world = made.variant.real or made.run.world
+                done[key] = trace_ratio(world, change, x.metric, None if made.variant.real else made.run)
+            elif made.served is not None:
+                done[key] = serving_ratio(made.variant.serve, change, made.truth.objective)
+        ratio = done.get(key)
+        if ratio is None:
+            continue
+        other = x.under_runner_up
+        yield {
+            "hypothesis": h.id, "limit": h.limit, "change": change, "metric": x.metric, "ratio": round(ratio, 4),
+            "low": x.prediction.low / x.baseline, "high": x.prediction.high / x.baseline,
+            "other": other.limit if other else None,
+            "other_low": other.low / x.baseline if other and other.low is not None else None,
+            "other_high": other.high / x.baseline if other and other.high is not None else None,
+            "first": h.limit == found.verdict.limit,
+        }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--set", choices=SETS, default="develop", help="which seeds")
+    parser.add_argument("-n", type=int, default=200, help="variants")
+    parser.add_argument("--only", nargs="*", default=[], help="scenarios whose name contains one of these")
+    parser.add_argument("--smoke", action="store_true", help="one variant of each scenario")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--pairs", type=Path, help="write every row as JSON Lines")
+    parser.add_argument("--show", action="store_true", help="print every wrong verdict")
+    parser.add_argument("--limits", action="store_true", help="exit 1 when a promised figure is missed")
+    args = parser.parse_args()
+    from sim.registry import load_all
+
+    count = (
+        len([n for n in load_all() if not args.only or any(o in n for o in args.only)])
+        if args.smoke
+        else args.n
+    )
+    jobs = list(variants(args.set, count, args.only))
+    rows: list[dict[str, Any]] = []
+    with multiprocessing.get_context("spawn").Pool(args.jobs) as pool:
+        for row in pool.imap_unordered(assess, jobs, chunksize=2):
+            rows.append(row)
+            if sys.stderr.isatty():
+                print(f"\r{len(rows)}/{count}", end="", file=sys.stderr)
+    rows.sort(key=lambda r: (r["scenario"], r["seed"]))
+    if args.pairs:
+        args.pairs.write_text("".join(json.dumps(r) + "\n" for r in rows))
+    text, missed = report(rows, show=args.show)
+    print(text)
+    if args.limits and missed:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
