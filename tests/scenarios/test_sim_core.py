@@ -160,6 +160,28 @@ def test_kineto_times_and_links() -> None:
         assert op["ts"] <= call["ts"] and call["ts"] + call["dur"] <= op["ts"] + op["dur"] + 1e-6
 
 
+def test_a_whole_trace_keeps_everything() -> None:
+    """Without a cut nothing is lost at the edges: annotations, operators, calls, activities."""
+    w = load_all()["hbm-decode"].variant(3).world
+    rec = simulate(w).ranks[0]
+    events = document(w, rec)["traceEvents"]
+    count = {
+        c: sum(1 for e in events if e.get("cat") == c) for c in ("user_annotation", "cpu_op", "cuda_runtime")
+    }
+    assert count == {
+        "user_annotation": len(rec.notes),
+        "cpu_op": len(rec.ops),
+        "cuda_runtime": len(rec.calls),
+    }
+    assert len(rec.notes) == len(w.plans)
+    cut = document(w.with_profile(cut_tail=0.3), rec)["traceEvents"]
+    assert (
+        0
+        < sum(1 for e in cut if e.get("cat") == "kernel")
+        < sum(1 for e in events if e.get("cat") == "kernel")
+    )
+
+
 def test_gzip_is_readable(tmp_path: Path) -> None:
     w = world()
     write_kineto(w, simulate(w).ranks[0], tmp_path / "t.json.gz")

@@ -33,7 +33,11 @@ def document(world: World, rec: Recording) -> dict[str, object]:
     skew = p.skew_ns[rec.rank] if rec.rank < len(p.skew_ns) else 0
     offset = FIRST_NS + skew
     pid, device = 4242 + rec.rank, rec.rank
-    span = max(a.end for a in rec.activities)
+    span = max(
+        [a.end for a in rec.activities]
+        + [c.start + c.dur for c in rec.calls]
+        + [n.start + n.dur for n in rec.notes]
+    )
     cut_head = round(span * p.drop_launches)
     cut_tail = span - round(span * p.cut_tail)
 
