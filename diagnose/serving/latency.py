@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from diagnose.serving.evidence_types import Evidence
-from diagnose.serving.latency_split import itl_split, ttft_split
+from diagnose.serving.latency_split import itl_parts, itl_split, ttft_parts, ttft_split
 from diagnose.serving.stats import bucket_quantile
 
 STATS = ("mean", "p50", "p90", "p99")
@@ -35,7 +35,7 @@ def from_client(evidence: Evidence, metric: str) -> dict[str, Any] | None:
     if all(v is None for v in out.values()):
         return None
     n = evidence.stat(metric, "n", "bench")
-    return {**out, "n": int(n) if n else None, "max": evidence.stat(metric, "max", "bench"),
+    return {**out, "count": int(n) if n else None, "max": evidence.stat(metric, "max", "bench"),
     "source": "client",
             "provenance": "measured"}  # fmt: skip
 
@@ -48,7 +48,7 @@ def from_engine(evidence: Evidence, metric: str) -> dict[str, Any] | None:
         return None
     out: dict[str, Any] = {
         "mean": total / count,
-        "n": int(count),
+        "count": int(count),
         "source": "engine",
         "provenance": "measured",
     }
@@ -131,10 +131,9 @@ def latency_report(
     out["requests_s"] = evidence.stat_value("request_s", "bench")
     out["completed"] = evidence.stat_value("completed", "bench")
     out["failed"] = evidence.stat_value("failed", "bench")
-    out["split"] = {
-        "ttft": ttft_split(evidence),
-        "itl": itl_split(evidence, step_period_ms, gap_ms),
-    }
+    ttft, itl = ttft_split(evidence), itl_split(evidence, step_period_ms, gap_ms)
+    out["split"] = {"ttft": ttft_parts(ttft), "itl": itl_parts(itl)}
+    out["split_detail"] = {"ttft": ttft, "itl": itl}
     out["disagreements"] = _disagreements(evidence)
     out["reconciliation"] = _reconcile(out, step_period_ms)
     out["provenance"] = "measured"

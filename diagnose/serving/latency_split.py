@@ -126,3 +126,27 @@ def itl_split(
     if _total(evidence, "preemptions"):
         out["missing"].append("time lost to preemption: per-request traces; only the count is stated")
     return out
+
+
+def ttft_parts(split: dict[str, Any]) -> dict[str, float]:
+    """The known parts of mean TTFT in ms, by name; what they leave over is one part, told as not split."""
+    whole, queue, prefill = split["ttft_mean_ms"], split["queue_ms"], split["prefill_ms"]
+    parts = {"queue": queue, "prefill": prefill, "front end and first token out": split["other_ms"]}
+    known = {k: float(v) for k, v in parts.items() if v is not None and v > 0}
+    if (
+        whole is not None
+        and split["other_ms"] is None
+        and known
+        and (rest := whole - sum(known.values())) > 0
+    ):
+        known["not split"] = rest
+    return known
+
+
+def itl_parts(split: dict[str, Any]) -> dict[str, float]:
+    """The known parts of mean ITL in ms, by name."""
+    parts = {
+        "decode step": split["decode_step_ms"], "prefill interference": split["prefill_interference_ms"],
+        "gap between steps": split["gap_ms"], "preemption": split["preemption_ms"],
+    }  # fmt: skip
+    return {k: float(v) for k, v in parts.items() if v is not None}

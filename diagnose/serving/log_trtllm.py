@@ -63,7 +63,8 @@ def read_stats(rows: list[dict[str, Any]]) -> Evidence:
     out = Evidence(engines=["tensorrt-llm"])
     out.set("engine", "tensorrt-llm", "metrics")
     for i, row in enumerate(rows):
-        ts = float(row["timestamp"]) if isinstance(row.get("timestamp"), (int, float)) else float(i)
+        clock = row.get("scraped_at", row.get("timestamp"))
+        ts = float(clock) if isinstance(clock, (int, float)) else float(i)
         labels = {"iteration": str(row.get("iter", i))}
         kv = row.get("kvCacheStats") or {}
         batch = row.get("inflightBatchingStats") or {}

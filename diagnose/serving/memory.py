@@ -42,39 +42,36 @@ tp: int = 1,
     pool = _number(evidence, "kv_pool_bytes")
     if device is None and pool is None and loaded is None and computed is None:
         return None
-    rows: list[dict[str, Any]] = []
+    parts: list[dict[str, Any]] = []
     notes: list[str] = []
 
-    def row(name: str, size: float | None, provenance: str, note: str = "") -> None:
+    def part(name: str, size: float | None, provenance: str, note: str = "") -> None:
         if size is not None:
-            rows.append({"component": name, "bytes": size, "provenance": provenance, "note": note or None})
+            parts.append({"name": name, "bytes": size, "provenance": provenance, "note": note or None})
 
-    row("device memory", device, origin)
     budget = device * share if device and share else None
     sglang = evidence.setting("engine") == "sglang"
-    if budget is not None and device is not None:
-        row("kept out of the engine's budget", device - budget, "derived", f"1 - {share:g} of device memory")
     weights = loaded if loaded is not None else computed
-    row("weights", weights, "measured" if loaded is not None else "derived")
+    part("weights", weights, "measured" if loaded is not None else "derived")
     activations = _number(evidence, "activation_bytes")
     outside = _number(evidence, "non_torch_bytes")
     graphs = _number(evidence, "graph_bytes")
-    row("activations, peak", activations, "measured")
-    row("outside the framework", outside, "measured")
+    part("activations, peak", activations, "measured")
+    part("outside the framework", outside, "measured")
+    part("KV pool", pool, "measured")
     if budget is not None and weights is not None and pool is not None:
         rest = budget - weights - (activations or 0) - (outside or 0) - pool
-        label = (
-            "rest of the budget"
-            if activations is not None or sglang
-            else "activations and memory outside the framework"
-        )
-        row(label, rest, "derived", "budget less the rows above and the pool")
-        if rest < -0.02 * budget:
+        known = activations is not None or sglang
+        label = "rest of the budget" if known else "activations and memory outside the framework"
+        if rest > 0:
+            part(label, rest, "derived", "budget less the parts that are stated")
+        elif rest < -0.02 * budget:
             notes.append(
                 "the stated parts exceed the budget: the log's figures are of different processes or starts"
             )
-    row("captured graphs", graphs, "measured", "outside the budget in vLLM before 0.12: it comes on top")
-    row("KV pool", pool, "measured")
+    part("captured graphs", graphs, "measured", "outside the budget in vLLM before 0.12: it comes on top")
+    if budget is not None and device is not None:
+        part("kept out of the engine's budget", device - budget, "derived", f"1 - {share:g} of device memory")
     ratio = None
     if loaded and computed:
         ratio = loaded / computed
@@ -85,6 +82,7 @@ tp: int = 1,
                 "another precision, --tp, or a draft or vision model beside it"
             )
     return {
-        "rows": rows, "budget_bytes": budget, "utilization": share, "weights_loaded_over_computed": ratio,
+        "total_bytes": device, "total_provenance": origin if device else None, "parts": parts,
+        "budget_bytes": budget, "utilization": share, "weights_loaded_over_computed": ratio,
         "free_after_start_bytes": _number(evidence, "free_memory_bytes"), "notes": notes,
     }  # fmt: skip

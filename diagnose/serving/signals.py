@@ -11,7 +11,7 @@ from statistics import fmean
 from diagnose.serving.evidence_types import Evidence
 from diagnose.serving.kv import engine_totals, paired, request_lengths, resident_tokens
 from diagnose.serving.latency import distributions
-from diagnose.serving.latency_split import iterations, itl_split, ttft_split
+from diagnose.serving.latency_split import itl_split, ttft_split
 from diagnose.serving.stats import quantile
 
 FULL = 0.90
@@ -256,8 +256,8 @@ def _kv(s: Signals, e: Evidence, computed: float | None) -> None:
             total, "events", "measured", f"preemptions or retractions, {_origin(e, 'preemptions')}"
         )
     elif e.samples and usage and _origin(e, "kv_usage") == "log":
-        # logs print preemptions when there are any, so a log with levels and none of them says zero
-        s.preemptions = Fact(0.0, "events", "derived", "no preemption in the log")
+        # not proof of none: some versions never print them, so zero is no argument against a full pool
+        s.preemptions = Fact(0.0, "events", "assumed", "no preemption printed in the log")
     times = [x.ts for x in e.samples if x.metric in {"kv_usage", "running"} and x.ts is not None]
     if s.preemptions and len(times) > 1 and max(times) > min(times):
         s.preemption_rate = Fact(
@@ -325,6 +325,10 @@ def _latency(s: Signals, e: Evidence) -> None:
     s.ttft_ms, s.itl_p50, s.itl_p99 = pick("ttft_ms", "mean"), pick("itl_ms", "p50"), pick("itl_ms", "p99")
     s.tpot_ms = pick("tpot_ms", "mean") or pick("itl_ms", "mean")
     s.e2e_ms = pick("e2e_ms", "mean")
+    lengths = request_lengths(e)
+    if s.e2e_ms is None and s.ttft_ms and s.tpot_ms and lengths:
+        whole = s.ttft_ms.value + max(0.0, lengths[1] - 1) * s.tpot_ms.value
+        s.e2e_ms = Fact(whole, "ms", "derived", "mean TTFT + (output tokens - 1) x mean time per token")
     if s.itl_p50 and s.itl_p99 and s.itl_p50.value > 0 and s.itl_p50.text[-6:] == s.itl_p99.text[-6:]:
         s.itl_tail = Fact(
             s.itl_p99.value / s.itl_p50.value, "x", "derived", "p99 / p50 of inter-token latency"
@@ -403,5 +407,3 @@ def _config(s: Signals, e: Evidence) -> None:
     kept = e.values("spec_accept_len")
     if kept:
         s.spec_accept_len = Fact(fmean(kept), "tokens", "measured", "tokens kept a verification step")
-    if not iterations(e) and s.interference_share is None:
-        s.mixed_share = None

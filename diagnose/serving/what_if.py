@@ -93,35 +93,38 @@ class Caps:
 
 
 def batch_row(parts: StepParts, batch: float, caps: Caps) -> dict[str, Any]:
-    """One point of the curve: step and ITL in ms, tokens a second, KV used, and which caps it passes."""
+    """One point of the curve: step and ITL in ms, tokens a second, KV used, caps it is at or beyond."""
     low, high = step_at(parts, batch)
+    if batch == parts.batch:
+        low = high = parts.step_ms
+    middle = (low + high) / 2
     wall = caps.kv_wall()
-    passed = [
-        name
-        for name, limit in (
-            ("kv_wall", wall),
-            ("slots", caps.slots),
-            ("captured_graph", caps.graph_max_batch),
-        )
-        if limit is not None and batch > limit
-    ]
+    marks = ["measured here"] if batch == parts.batch else []
+    limits = (("KV wall", wall), ("slots", caps.slots), ("captured graphs", caps.graph_max_batch))
+    for name, limit in limits:
+        if limit is not None and int(limit) == int(batch):
+            marks.append(name)
+    tokens = batch * parts.accepted * 1e3
     row: dict[str, Any] = {
-        "batch": batch, "step_ms": [low, high], "itl_ms": [low / parts.accepted, high / parts.accepted],
-        "tok_s": [batch * parts.accepted / high * 1e3, batch * parts.accepted / low * 1e3],
-        "kv_share": batch / wall if wall else None, "beyond": passed, "measured": batch == parts.batch,
-        "provenance": "derived",
+        "batch": batch, "step_ms": middle, "step_ms_low": low, "step_ms_high": high,
+        "itl_ms": middle / parts.accepted, "itl_ms_low": low / parts.accepted,
+        "itl_ms_high": high / parts.accepted,
+        "tok_s": tokens / middle, "tok_s_low": tokens / high, "tok_s_high": tokens / low,
+        "kv_used_share": batch / wall if wall else None, "marks": marks,
+        "beyond": [name for name, limit in limits if limit is not None and batch > limit],
+        "provenance": "measured" if batch == parts.batch else "derived",
     }  # fmt: skip
     if caps.slo_itl_ms is not None:
-        itl = row["itl_ms"]
-        row["meets_itl_slo"] = (
-            True if itl[1] <= caps.slo_itl_ms else False if itl[0] > caps.slo_itl_ms else None
-        )
+        row["slo_itl_ms"] = caps.slo_itl_ms
+        fits, fails = row["itl_ms_high"] <= caps.slo_itl_ms, row["itl_ms_low"] > caps.slo_itl_ms
+        row["meets_itl_slo"] = True if fits else False if fails else None
     if caps.slo_ttft_ms is not None and caps.prefill_ms is not None:
-        # a prompt waits for the running iteration, then is computed; queueing comes on top and is not
-        # predicted
-        least = [caps.prefill_ms + low / 2, caps.prefill_ms + high]
-        row["ttft_without_queue_ms"] = least
-        row["meets_ttft_slo"] = False if least[0] > caps.slo_ttft_ms else None
+        # a prompt waits for the running iteration, then is computed; queueing comes on top
+        least, most = caps.prefill_ms + low / 2, caps.prefill_ms + high
+        row.update(
+            slo_ttft_ms=caps.slo_ttft_ms, ttft_without_queue_ms_low=least, ttft_without_queue_ms_high=most
+        )
+        row["meets_ttft_slo"] = False if least > caps.slo_ttft_ms else None
     return row
 
 
@@ -139,7 +142,7 @@ def batch_curve(parts: StepParts, caps: Caps, batches: Sequence[float] | None = 
         batches = sorted(p for p in points if p >= 1)
     rows = [batch_row(parts, b, caps) for b in batches]
     for row in rows:
-        row["gain_of_doubling"] = marginal_gain(parts, row["batch"])
+        row["gain_of_doubling_low"], row["gain_of_doubling_high"] = marginal_gain(parts, row["batch"])
     return rows
 
 

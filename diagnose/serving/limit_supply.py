@@ -1,0 +1,208 @@
+"""Limits outside the queue: the load itself, the front end, host work per step, uneven engines, the
+hardware of the trace."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from diagnose.serving.gap_laws import gap_law, stalls
+from diagnose.serving.limit_queue import queueing, row
+from diagnose.serving.limit_types import Candidate, threshold
+from diagnose.serving.signals import Fact, Signals
+
+if TYPE_CHECKING:
+    from diagnose.serving.limits import TraceFacts
+
+
+def host_candidate(s: Signals, trace: TraceFacts) -> Candidate:
+    """Host work between steps: by the engine's own two clocks, by the forward pass's share, or by the
+    trace's gaps."""
+    c = Candidate(
+        "scheduling", "host_per_step", "not_assessed", 0.0, "the device waits for the host between steps"
+    )
+    votes: list[bool] = []
+    if s.host_over_device:
+        late = s.host_over_device.value >= threshold("host_over_device")
+        votes.append(late)
+        (c.evidence if late else c.against).append(
+            row("host_over_device", s.host_over_device, threshold("host_over_device"), "above")
+        )
+    if s.forward_share:
+        idle = s.forward_share.value < threshold("forward_share")
+        votes.append(idle)
+        (c.evidence if idle else c.against).append(
+            row("forward_share", s.forward_share, threshold("forward_share"), "below")
+        )
+    if trace.between_steps_share is not None:
+        fact = Fact(trace.between_steps_share, "share", "measured", "device idle between steps, trace")
+        late = fact.value >= threshold("between_steps")
+        votes.append(late)
+        (c.evidence if late else c.against).append(
+            row("between_steps_share", fact, threshold("between_steps"), "above")
+        )
+        if late:
+            c.gain = (1.0, 1 / max(1e-6, 1 - fact.value))
+    if not votes:
+        c.missing.append(
+            "host against device time: a trace of several steps, or TensorRT-LLM iteration lines"
+        )
+        return c
+    if not any(votes):
+        c.status, c.confidence = "refuted", 0.8
+        return c
+    if len(set(votes)) > 1:
+        c.status, c.confidence = "possible", 0.5
+        return c
+    c.status, c.confidence = "supported", 0.85 if trace.between_steps_share is not None else 0.75
+    _gap_reading(c, trace)
+    return c
+
+
+def _gap_reading(c: Candidate, trace: TraceFacts) -> None:
+    """Whose work the gap is: what it grows with, and whether rare stalls make it."""
+    if trace.sampler_gap_share is not None and trace.sampler_gap_share >= threshold("between_steps"):
+        c.cause = "structured_output"
+        c.statement = "the gap lies between logits and sampler: structured output on the host"
+        return
+    rare = stalls(trace.gaps)
+    if rare:
+        worst = max(p.ms for p in rare)
+        fact = Fact(len(rare), "events", "measured", f"rare long gaps, up to {worst:.0f} ms")
+        c.evidence.append(row("stalls", fact))
+        if sum(p.ms for p in rare) > 0.5 * sum(p.ms for p in trace.gaps):
+            c.limit = "imbalance" if trace.others_in_collective else c.limit
+            c.cause = "host_stalls"
+            c.statement = "rare long stalls of the host (garbage collection, page faults) make up the gap"
+            return
+    law = gap_law(trace.gaps)
+    c.cause = {"per_request": "host_per_request", "per_length": "host_per_sequence_length"}.get(
+        law.law, c.cause
+    )
+    if law.law in {"per_request", "per_length"}:
+        c.statement = (
+            f"the device waits for the host between steps, and {law.text}: {law.slope_ms:.3g} ms "
+            + ("a request" if law.law == "per_request" else "per 1000 tokens")
+        )
+
+
+def front_end_candidate(s: Signals) -> Candidate:
+    """Requests wait in front of the engine: HTTP, tokenising, a router."""
+    c = Candidate("scheduling", "front_end", "not_assessed", 0.0, "requests wait in front of the engine")
+    votes = []
+    if s.in_engine_share:
+        outside = s.in_engine_share.value < threshold("in_engine")
+        votes.append(outside)
+        (c.evidence if outside else c.against).append(
+            row("in_engine_share", s.in_engine_share, threshold("in_engine"), "below")
+        )
+    if s.front_end_share:
+        outside = s.front_end_share.value >= threshold("front_end")
+        votes.append(outside)
+        (c.evidence if outside else c.against).append(
+            row("front_end_share", s.front_end_share, threshold("front_end"), "above")
+        )
+    if not votes:
+        c.missing.append("the client's latencies beside the engine's: --bench and --metrics of the same run")
+        return c
+    if queueing(s):
+        c.status, c.confidence = "refuted", 0.7
+    elif all(votes) and len(votes) == 2:
+        c.status, c.confidence = "supported", 0.8
+    elif any(votes):
+        c.status, c.confidence = "possible", 0.5
+    else:
+        c.status, c.confidence = "refuted", 0.8
+    return c
+
+
+def imbalance_candidate(s: Signals, trace: TraceFacts) -> Candidate:
+    """One engine of several carries more than its share while others have room."""
+    c = Candidate("imbalance", "engines", "not_assessed", 0.0, "load is spread unevenly over the engines")
+    if s.engine_spread is None:
+        return c
+    uneven = s.engine_spread.value >= threshold("engine_spread")
+    (c.evidence if uneven else c.against).append(
+        row("engine_spread", s.engine_spread, threshold("engine_spread"), "above")
+    )
+    if uneven and queueing(s):
+        c.status, c.confidence = "supported", 0.7
+        c.gain = (1.0, s.engine_spread.value)
+    else:
+        c.status, c.confidence = ("possible", 0.4) if uneven else ("refuted", 0.8)
+    return c
+
+
+def demand_candidate(s: Signals, trace: TraceFacts, others: list[Candidate]) -> Candidate:
+    """Nobody waits, slots and pool have room: throughput is what was asked for.
+
+    Not so where twice the batch would gain nothing: then the device is the limit, queue or not.
+    """
+    c = Candidate(
+        "demand", "load", "not_assessed", 0.0, "the engine has room and nobody waits: the load is the limit"
+    )
+    waits = s.waiting_share
+    if waits is None or s.running is None:
+        c.missing.append("running and waiting over time: --metrics or the server's --log")
+        return c
+    quiet = waits.value <= threshold("idle_queue")
+    (c.evidence if quiet else c.against).append(row("waiting_share", waits, threshold("idle_queue"), "below"))
+    slots = s.slot_cap is None or s.running.value <= threshold("batch_room") * s.slot_cap.value
+    if s.slot_cap:
+        edge = threshold("batch_room") * s.slot_cap.value
+        (c.evidence if slots else c.against).append(row("running", s.running, edge, "below"))
+    pool = s.kv_peak is None or s.kv_peak.value < threshold("kv_full")
+    if s.kv_peak:
+        (c.evidence if pool else c.against).append(row("kv_peak", s.kv_peak, threshold("kv_full"), "below"))
+    asked = s.open_rate and s.request_s
+    keeps = bool(
+        asked
+        and s.open_rate
+        and s.request_s
+        and s.request_s.value >= threshold("keeps_up") * s.open_rate.value
+    )
+    if asked and s.request_s and s.open_rate:
+        edge = threshold("keeps_up") * s.open_rate.value
+        (c.evidence if keeps else c.against).append(row("request_s", s.request_s, edge, "above"))
+    if s.in_engine_share and s.in_engine_share.value < threshold("in_engine"):
+        c.against.append(row("in_engine_share", s.in_engine_share, threshold("in_engine"), "above"))
+    if not quiet or not slots or not pool:
+        c.status, c.confidence = "refuted", 0.8
+        return c
+    if any(
+        o.status == "supported" and o.cause in {"front_end", "host_per_step", "host_per_request"}
+        for o in others
+    ):
+        c.status, c.confidence = "possible", 0.3
+        c.statement = "nobody waits in the engine, but requests are slowed before or beside it"
+        return c
+    saturated = trace.doubling_gain is not None and trace.doubling_gain[1] < threshold("marginal_gain")
+    if trace.knee is not None and s.running.value > trace.knee:
+        saturated = True
+    if saturated:
+        c.status, c.confidence = "refuted", 0.7
+        c.statement = "nobody waits, yet a larger batch would gain nothing: the device itself is the limit"
+        return c
+    sized = trace.doubling_gain is not None or trace.knee is not None
+    if s.kv_peak is None or (s.in_engine_share and s.in_engine_share.value < threshold("in_engine")):
+        c.status, c.confidence = "possible", 0.5
+    else:
+        c.status, c.confidence = "supported", 0.9 if sized or keeps else 0.7
+    if not sized:
+        c.missing.append("whether a larger batch would gain: a trace, or --model and the device")
+    else:
+        c.gain = trace.doubling_gain
+    return c
+
+
+def hardware_candidate(trace: TraceFacts, objective: str) -> Candidate | None:
+    """The trace's own limit of the phase that carries an objective, as a candidate beside the serving
+    limits."""
+    phases = {"itl": ("decode", "mixed"), "ttft": ("prefill", "mixed")}.get(
+        objective, ("decode", "mixed", "prefill")
+    )
+    found = next((trace.hardware[p] for p in phases if p in trace.hardware), None)
+    if found is None or found in {"kv_capacity", "demand", "inconclusive"}:
+        return None
+    # beside a queue or an idle queue the serving limit says what to change first; alone the device's limit
+    # stands
+    return Candidate(found, "trace", "possible", 0.55, f"the trace's steps are limited by {found}")

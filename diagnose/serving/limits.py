@@ -1,0 +1,113 @@
+"""From signals to limits, per objective: which resource's relief would help, what speaks for it, what
+against, what is missing.
+
+Serving limits only: KV capacity, scheduling in its forms, demand, imbalance, power. Hardware limits come
+from a trace and are passed in as plain facts (`TraceFacts`). Nothing is concluded from a question no source
+answers: without enough evidence the answer is "inconclusive" and what to attach.
+"""
+
+from dataclasses import dataclass, field
+
+from diagnose.serving.gap_laws import GapPoint
+from diagnose.serving.limit_latency import assess_e2e, assess_itl, assess_ttft
+from diagnose.serving.limit_queue import (
+    budget_candidate,
+    conservative_candidate,
+    kv_candidate,
+    slot_candidate,
+)
+from diagnose.serving.limit_supply import (
+    demand_candidate,
+    front_end_candidate,
+    hardware_candidate,
+    host_candidate,
+    imbalance_candidate,
+)
+from diagnose.serving.limit_types import Assessment, Candidate
+from diagnose.serving.signals import Signals
+
+OBJECTIVES = ("throughput", "ttft", "itl", "e2e")
+NEED_LEVELS = (
+    "running, waiting and KV usage over time: --metrics with the engine's /metrics scraped during the run, "
+    "or --log with the server's periodic lines"
+)
+NEED_LOAD = "the load that was offered: --bench with the benchmark's result"
+
+
+@dataclass(frozen=True)
+class TraceFacts:
+    """What a trace adds, as plain numbers; None is unknown. Shares are of the steps' wall time.
+
+    `hardware` is the trace's own limit by phase (hbm, compute, launch_overhead, ...); `knee` the tokens a
+    step from which weights cost compute; `doubling_gain` the (low, high) throughput factor of twice the
+    batch, by the step's parts.
+    """
+
+    hardware: dict[str, str] = field(default_factory=dict)
+    busy_share: float | None = None
+    between_steps_share: float | None = None
+    gaps: tuple[GapPoint, ...] = ()
+    knee: float | None = None
+    doubling_gain: tuple[float, float] | None = None
+    kv_share_of_step: float | None = None
+    others_in_collective: bool | None = None
+    clock_drift: float | None = None
+    sampler_gap_share: float | None = None
+
+
+def assess(signals: Signals, objective: str = "throughput", trace: TraceFacts | None = None) -> Assessment:
+    """Rank the candidate limits of an objective (throughput, ttft, itl, e2e)."""
+    trace = trace or TraceFacts()
+    common: list[Candidate] = [
+        kv_candidate(signals, trace),
+        slot_candidate(signals, trace),
+        budget_candidate(signals, trace),
+    ]
+    common += [
+        conservative_candidate(signals, common),
+        host_candidate(signals, trace),
+        front_end_candidate(signals),
+    ]
+    common += [imbalance_candidate(signals, trace)]
+    if objective == "itl":
+        found = assess_itl(signals, trace, common)
+    elif objective == "ttft":
+        found = assess_ttft(signals, trace, common)
+    elif objective == "e2e":
+        found = assess_e2e(signals, trace, common)
+    else:
+        found = [*common, demand_candidate(signals, trace, common)]
+        hardware = hardware_candidate(trace, "throughput")
+        found += [hardware] if hardware else []
+    return conclude(objective, found, signals)
+
+
+def conclude(objective: str, found: list[Candidate], signals: Signals) -> Assessment:
+    """Order candidates and name the limits: the best supported one, and those that bind together with it."""
+    order = {"supported": 0, "possible": 1, "not_assessed": 2, "refuted": 3}
+    found = sorted(found, key=lambda c: (order[c.status], -c.confidence))
+    supported = [c for c in found if c.status == "supported"]
+    missing = list(dict.fromkeys(m for c in found if c.status != "refuted" for m in c.missing))
+    if not supported:
+        if signals.running is None or signals.waiting is None or signals.kv_usage is None:
+            missing.insert(0, NEED_LEVELS)
+        if signals.offered is None and signals.open_rate is None:
+            missing.append(NEED_LOAD)
+        missing = list(dict.fromkeys(missing))
+        return Assessment(
+            objective, ["inconclusive"], found, missing, "no limit is carried by the evidence given"
+        )
+    best = supported[0]
+    limits = [best.limit]
+    # limits that bind at once: the batch is at its slots while the pool is full; relieving one alone changes
+    # little
+    for other in supported[1:]:
+        if other.limit not in limits and other.confidence >= best.confidence - 0.1 and _together(best, other):
+            limits.append(other.limit)
+    note = "bind together: relieving one alone meets the other" if len(limits) > 1 else ""
+    return Assessment(objective, limits, found, missing, note)
+
+
+def _together(a: Candidate, b: Candidate) -> bool:
+    pair = {a.cause, b.cause}
+    return pair == {"kv_pool", "slot_cap"}
