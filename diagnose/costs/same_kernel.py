@@ -98,6 +98,7 @@ def _decide(store: Store, values: CostValues) -> None:
     """
     seen: dict[Key, set[int]] = {}
     kinds: dict[Key, set[int]] = {}
+    asked: dict[Key, set[int]] = {}  # kinds that a context could be compared with: at an edge some have none
     for name_id, grid, block, kind, around in store.rows(
         """SELECT name_id, grid, block, kind, any_value(around) FROM cost_around
         WHERE kind IS NOT NULL GROUP BY name_id, grid, block, kind, around_id"""
@@ -105,12 +106,15 @@ def _decide(store: Store, values: CostValues) -> None:
         kinds.setdefault((name_id, grid, block), set()).add(kind)
         for context, shapes in _contexts(around):
             seen.setdefault((name_id, grid, block, context, shapes), set()).add(kind)
+            asked.setdefault((name_id, grid, block, context), set()).add(kind)
     columns: dict[str, list[Any]] = {"name_id": [], "grid": [], "block": [], "around_id": [], "kind": []}
     for name_id, grid, block, around_id, around in store.rows(
         """SELECT name_id, grid, block, around_id, any_value(around) FROM cost_around
         WHERE kind IS NULL GROUP BY ALL"""
     ):
         for context, shapes in _contexts(around):
+            if asked.get((name_id, grid, block, context)) != kinds[name_id, grid, block]:
+                continue
             agreed = seen.get((name_id, grid, block, context, shapes), set())
             if len(agreed) == 1:
                 _append(columns, name_id, grid, block, around_id, next(iter(agreed)))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from diagnose.costs.op import OpCall, OpCost, StepInfo
 from diagnose.costs.registry import cost_of
 from diagnose.store import Store
@@ -114,7 +115,15 @@ class Trace:
         )  # fmt: skip
         self.store.insert(
             "op",
-            [{"op_id": op_id, "parent_op_id": parent, "name_id": self.name(call.name), "signature_id": op_id, **fields}],
+            [
+                {
+                    "op_id": op_id,
+                    "parent_op_id": parent,
+                    "name_id": self.name(call.name),
+                    "signature_id": op_id,
+                    **fields,
+                }
+            ],
         )
 
     def kernel(self, kernel_id: int, name: str, dur_ns: int, op: int | None = None, **fields: Any) -> None:

@@ -1,6 +1,7 @@
 """Attention over whole sequences and over paged caches: arithmetic written out, pairs checked by brute force."""
 
 import pytest
+
 from diagnose.costs.attention import attention_cost, causal_pairs, varlen_pairs, window_pairs
 from diagnose.costs.mla import mla_decode_cost, mla_prefill_cost
 from diagnose.costs.paged_attention import decode_attention_cost, step_attention
@@ -144,7 +145,7 @@ def test_mla_decode() -> None:
     c = mla_decode_cost(100_000, 25, 128)
     assert c.flops == 2 * 128 * 1088 * 100_000
     assert c.bytes_min == 1152 * 100_000 + 25 * 128 * 1088 * 2
-    assert 2 * 128 * 1088 / 1152 == pytest.approx(241.8, abs=0.1)
+    assert pytest.approx(241.8, abs=0.1) == 2 * 128 * 1088 / 1152
     stored = mla_decode_cost(100_000, 25, 128, bytes_per_token=656)
     assert c.bytes_min - stored.bytes_min == (1152 - 656) * 100_000
 
@@ -160,7 +161,12 @@ def test_mla_operators_in_a_decode_step(cost, no_cost, step) -> None:
     c = cost("_flashmla_C::fwd_kvcache_mla", *args, step=decode)
     assert c.flops == 2 * 128 * 4000 * 1088
     assert no_cost("_flashmla_C::fwd_kvcache_mla", *args)
-    out, nope, rope, cache = ((4, 128, 512), "bf16"), ((4, 128, 512), "bf16"), ((4, 128, 64), "bf16"), ((100, 64, 576), "bf16")
+    out, nope, rope, cache = (
+        ((4, 128, 512), "bf16"),
+        ((4, 128, 512), "bf16"),
+        ((4, 128, 64), "bf16"),
+        ((100, 64, 576), "bf16"),
+    )
     assert cost("sgl_kernel::cutlass_mla_decode", out, nope, rope, cache, step=decode).flops == c.flops
 
 

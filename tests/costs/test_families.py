@@ -4,6 +4,7 @@ import csv
 from pathlib import Path
 
 import pytest
+
 from diagnose.costs.families import fallback_reason, families, family, math_dtype, name_facts
 
 TYPED = [
@@ -68,7 +69,11 @@ def test_names_seen_in_real_traces(shared: Path) -> None:
     """Every name read in public traces has the class that the table of names gives it (none: 'other')."""
     with (shared.parent / "facts" / "kernel_names_seen.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    wrong = [(r["name"], r["class_by_csv"], family(r["name"])) for r in rows if family(r["name"]) != (r["class_by_csv"] or "other")]
+    wrong = [
+        (r["name"], r["class_by_csv"], family(r["name"]))
+        for r in rows
+        if family(r["name"]) != (r["class_by_csv"] or "other")
+    ]
     assert len(rows) > 300
     assert wrong == []
 

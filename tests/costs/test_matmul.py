@@ -1,6 +1,7 @@
 """Dense products: arithmetic written out."""
 
 import pytest
+
 from diagnose.costs.matmul import gemm_cost, solve
 from diagnose.costs.op import Tensor
 
@@ -66,7 +67,9 @@ def test_custom_gemm_operators_by_shape(cost) -> None:
     skinny = cost("_rocm_C::wvSplitK", ((4096, 1024), "bf16"), ((2, 1024), "bf16"), 304)
     assert skinny.flops == 2 * 4096 * 1024 * 2
     assert skinny.bytes_min == (4096 * 1024 + 2 * 1024 + 2 * 4096) * 2
-    fused = cost("_C::dsv3_fused_a_gemm", ((8, 2112), "bf16"), ((8, 7168), "bf16"), ((7168, 2112), "bf16", (1, 7168)))
+    fused = cost(
+        "_C::dsv3_fused_a_gemm", ((8, 2112), "bf16"), ((8, 7168), "bf16"), ((7168, 2112), "bf16", (1, 7168))
+    )
     assert fused.flops == 2 * 8 * 7168 * 2112
     assert fused.bytes_min == (8 * 2112 + 8 * 7168 + 7168 * 2112) * 2
 

@@ -1,6 +1,7 @@
 """Quantised products: packed weights, scales and zero points in bytes; the narrow type's rate for FLOPs."""
 
 import pytest
+
 from diagnose.costs.scaled_matmul import grouped_gemm_cost, scale_bytes
 from diagnose.costs.weight_only import packed_weight_bytes, weight_only_cost
 
@@ -32,7 +33,13 @@ def test_int_mm(cost) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["_C::cutlass_scaled_mm", "sgl_kernel::fp8_scaled_mm", "aiter::gemm_a8w8", "vllm::w8a8_triton_block_scaled_mm_func"]
+    "name",
+    [
+        "_C::cutlass_scaled_mm",
+        "sgl_kernel::fp8_scaled_mm",
+        "aiter::gemm_a8w8",
+        "vllm::w8a8_triton_block_scaled_mm_func",
+    ],
 )
 def test_engine_fp8_operators(cost, name: str) -> None:
     """With or without the result among the arguments, weight (K,N) or (N,K): same FLOPs; rowwise scales are read."""
@@ -48,7 +55,14 @@ def test_engine_fp8_operators(cost, name: str) -> None:
 def test_fp4_is_two_values_a_byte(cost) -> None:
     m, k, n = 64, 1024, 2048
     scales = (((m, k // 16), "fp8"), ((n, k // 16), "fp8"))
-    c = cost("_C::cutlass_scaled_fp4_mm", ((m, n), "bf16"), ((m, k // 2), "uint8"), ((n, k // 2), "uint8"), *scales, ((), "fp32"))
+    c = cost(
+        "_C::cutlass_scaled_fp4_mm",
+        ((m, n), "bf16"),
+        ((m, k // 2), "uint8"),
+        ((n, k // 2), "uint8"),
+        *scales,
+        ((), "fp32"),
+    )
     assert c.flops == 2 * m * n * k
     assert c.dtype == "fp4"
     assert c.bytes_min == (m * k + n * k) / 2 + (m * k + n * k) / 16 + m * n * 2
@@ -84,7 +98,12 @@ def test_marlin(cost) -> None:
 def test_awq_and_gptq(cost) -> None:
     m, k, n = 4, 4096, 12288
     awq = cost(
-        "_C::awq_gemm", ((m, k), "fp16"), ((k, n // 8), "int32"), ((k // 128, n), "fp16"), ((k // 128, n // 8), "int32"), 8
+        "_C::awq_gemm",
+        ((m, k), "fp16"),
+        ((k, n // 8), "int32"),
+        ((k // 128, n), "fp16"),
+        ((k // 128, n // 8), "int32"),
+        8,
     )
     assert awq.bytes_min == weight_only_cost(m, n, k, "awq", activation="fp16").bytes_min
     gptq = cost(
@@ -92,11 +111,15 @@ def test_awq_and_gptq(cost) -> None:
         ((k,), "int32"), "True", 4,
     )  # fmt: skip
     assert gptq.flops == awq.flops == 2 * m * n * k
-    assert gptq.bytes_min == weight_only_cost(m, n, k, "gptq_asym", activation="fp16", act_order=True).bytes_min
+    assert (
+        gptq.bytes_min == weight_only_cost(m, n, k, "gptq_asym", activation="fp16", act_order=True).bytes_min
+    )
 
 
 def test_torch_int8_and_int4_packed(cost) -> None:
-    eight = cost("aten::_weight_int8pack_mm", ((1, 4096), "bf16"), ((11008, 4096), "int8"), ((11008,), "bf16"))
+    eight = cost(
+        "aten::_weight_int8pack_mm", ((1, 4096), "bf16"), ((11008, 4096), "int8"), ((11008,), "bf16")
+    )
     assert eight.flops == 2 * 4096 * 11008
     assert eight.bytes_min == 4096 * 2 + 11008 * 4096 + 11008 * 2 + 11008 * 2
     packed = ((4096 // 8, 4096 // 128, 32, 4), "int32")  # N/8, K/(8·16), 32, 4: half a byte a weight
@@ -107,14 +130,23 @@ def test_torch_int8_and_int4_packed(cost) -> None:
 
 def test_bitsandbytes(cost) -> None:
     k, n = 4096, 11008
-    args = (((1, 1, k), "bf16"), ((n * k // 2, 1), "uint8"), f"[{n}, {k}]", ((n * k // 64,), "fp32"), ((16,), "fp32"), 64)
+    args = (
+        ((1, 1, k), "bf16"),
+        ((n * k // 2, 1), "uint8"),
+        f"[{n}, {k}]",
+        ((n * k // 64,), "fp32"),
+        ((16,), "fp32"),
+        64,
+    )
     c = cost("bitsandbytes::gemv_4bit", *args)
     assert c.flops == 2 * n * k
     assert c.bytes_min == k * 2 + n * k / 2 + n * k / 64 * 4 + n * 2
 
 
 def test_unreadable_packing_has_no_cost(no_cost) -> None:
-    assert no_cost("_C::marlin_gemm", ((16, 4096), "bf16"), None, ((1000, 77), "int32"), ((32, 11008), "bf16"))
+    assert no_cost(
+        "_C::marlin_gemm", ((16, 4096), "bf16"), None, ((1000, 77), "int32"), ((32, 11008), "bf16")
+    )
 
 
 def test_grouped() -> None:

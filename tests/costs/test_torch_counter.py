@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from diagnose.costs.op import OpCall
 from diagnose.costs.registry import cost_of
 
@@ -83,9 +84,13 @@ def test_scaled_mm() -> None:
     """fp8 product with one scale an operand; our bytes: (64·128 + 128·32)·1 + 64·32·2 + 2·4."""
     one = torch.tensor(1.0, device="meta")
     a, b = meta(64, 128, dtype=torch.float8_e4m3fn), meta(32, 128, dtype=torch.float8_e4m3fn).t()
-    ours, theirs, calls = measure(lambda: torch._scaled_mm(a, b, scale_a=one, scale_b=one, out_dtype=torch.bfloat16))
+    ours, theirs, calls = measure(
+        lambda: torch._scaled_mm(a, b, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
+    )
     assert ours == theirs == 2 * 64 * 128 * 32
-    product = next(c for call in calls if call.name == "aten::_scaled_mm" and (c := cost_of(call)) is not None)
+    product = next(
+        c for call in calls if call.name == "aten::_scaled_mm" and (c := cost_of(call)) is not None
+    )
     assert product.bytes_min == 64 * 128 + 128 * 32 + 64 * 32 * 2 + 8
     assert product.dtype == "fp8"
 
@@ -116,7 +121,9 @@ def test_convolution_in_one_and_three_dimensions() -> None:
 
 def test_transposed_convolution() -> None:
     ours, theirs, _ = measure(
-        lambda: torch.nn.functional.conv_transpose2d(meta(2, 16, 9, 9), meta(16, 8, 4, 4), stride=2, padding=1)
+        lambda: torch.nn.functional.conv_transpose2d(
+            meta(2, 16, 9, 9), meta(16, 8, 4, 4), stride=2, padding=1
+        )
     )
     assert ours == theirs > 0
 
@@ -126,7 +133,9 @@ def test_attention_full_and_causal() -> None:
     q = meta(2, 8, 96, 64)
     forms = (
         lambda causal: torch.ops.aten._scaled_dot_product_flash_attention(q, q, q, 0.0, causal),
-        lambda causal: torch.ops.aten._scaled_dot_product_efficient_attention(q, q, q, None, False, 0.0, causal),
+        lambda causal: torch.ops.aten._scaled_dot_product_efficient_attention(
+            q, q, q, None, False, 0.0, causal
+        ),
         lambda causal: torch.ops.aten._scaled_dot_product_cudnn_attention(q, q, q, None, False, 0.0, causal),
     )
     for form in forms:

@@ -5,6 +5,7 @@ from pathlib import Path
 from statistics import median, quantiles
 
 import pytest
+
 from diagnose.costs.matmul import gemm_cost
 from diagnose.costs.op import band
 
@@ -22,7 +23,10 @@ def rows(shared: Path) -> list[tuple[int, int, int, float, float]]:
 
 def test_anchors() -> None:
     """(1,4096,4096): 4·(4096 + 4096² + 4096) = 67,141,632, measured 67,142,912; (1,8192,4096): 134,266,880, measured 134,270,336."""
-    for cin, cout, ideal, measured in ((4096, 4096, 67_141_632, 67_142_912), (8192, 4096, 134_266_880, 134_270_336)):
+    for cin, cout, ideal, measured in (
+        (4096, 4096, 67_141_632, 67_142_912),
+        (8192, 4096, 134_266_880, 134_270_336),
+    ):
         c = gemm_cost(1, cout, cin, "fp32")
         assert c.bytes_min == ideal
         assert measured / c.bytes_min == pytest.approx(1.0, abs=1e-4)
