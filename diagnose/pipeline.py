@@ -87,11 +87,15 @@ def finish(analysed: Analysed, options: Options) -> None:
     store.ensure_tables()
 
 
-def _devices(store: Store, options: Options) -> tuple[dict[int, Roofs | None], dict[int, str], dict[int, str | None]]:
+def _devices(
+    store: Store, options: Options
+) -> tuple[dict[int, Roofs | None], dict[int, str], dict[int, str | None]]:
     """Roofs of every device with activity, from the user's word, else from what the trace says."""
     active = [row[0] for row in store.rows("SELECT DISTINCT device_id FROM activity ORDER BY 1")]
     if not active:
-        raise InputError("the trace holds no device activity and no operators: capture with CPU and device activity on")
+        raise InputError(
+            "the trace holds no device activity and no operators: capture with CPU and device activity on"
+        )
     roofs: dict[int, Roofs | None] = {}
     notes: dict[int, str] = {}
     archs: dict[int, str | None] = {}
@@ -103,7 +107,10 @@ def _devices(store: Store, options: Options) -> tuple[dict[int, Roofs | None], d
             roofs[device], notes[device] = given, f"given with --device {Path(options.device or '').name}"
         else:
             match: Match = match_device(
-                info.get("name") or "", info.get("memory_bytes"), info.get("sm_count"), bandwidth=info.get("bandwidth_bytes_per_s")
+                info.get("name") or "",
+                info.get("memory_bytes"),
+                info.get("sm_count"),
+                bandwidth=info.get("bandwidth_bytes_per_s"),
             )
             roofs[device] = Roofs(match.spec) if match.spec else None
             notes[device] = match.note

@@ -67,7 +67,9 @@ def shorten(name: str, limit: int = 60) -> str:
     return name if len(name) <= limit else f"{name[: limit // 2]}…{name[-(limit // 2 - 1) :]}"
 
 
-STACKS_DOUBT = "Python stacks were recorded, which slows the host: repeat without stacks before trusting the size"
+STACKS_DOUBT = (
+    "Python stacks were recorded, which slows the host: repeat without stacks before trusting the size"
+)
 """Said by every rule whose evidence is host time."""
 
 

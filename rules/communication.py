@@ -10,7 +10,9 @@ from diagnose.rules.base import Assessment, Context, Row, Rule, Threshold
 from diagnose.rules.common import fact, ms, percent, share_of, where
 
 THRESHOLDS = {
-    "time_share": Threshold(0.10, "of time", "above", "nsys-ai flags NCCL above 20 % of a capture, TraceLens overlap below 70 %"),
+    "time_share": Threshold(
+        0.10, "of time", "above", "nsys-ai flags NCCL above 20 % of a capture, TraceLens overlap below 70 %"
+    ),
 }
 SINGLE_RANK_CAP = 0.6
 
@@ -29,7 +31,9 @@ def assess(row: Row, context: Context, thresholds: dict[str, Threshold]) -> Asse
     missing, doubts, quality = [], [], 1.0
     if not matched and strong:
         quality = SINGLE_RANK_CAP
-        missing.append("the traces of all ranks: with one rank, transfer cannot be told from waiting for a late rank")
+        missing.append(
+            "the traces of all ranks: with one rank, transfer cannot be told from waiting for a late rank"
+        )
         doubts.append("one rank's trace: this may be waiting for another rank")
     return Assessment(
         status="supported" if strong else "refuted",

@@ -31,7 +31,9 @@ def assess(row: Row, context: Context, thresholds: dict[str, Threshold]) -> Asse
     if row["top_compute"]:
         evidence.append(fact("most of it in", shorten(row["top_compute"]), ""))
     return Assessment(
-        status="supported" if strong else ("refuted" if modelled >= thresholds["cost_share"].value else "possible"),
+        status="supported"
+        if strong
+        else ("refuted" if modelled >= thresholds["cost_share"].value else "possible"),
         share=share,
         # Lower precision or fewer FLOPs: published fp8 GEMM gains 1.15-1.6x at large M.
         recover_ns=((1 - 1 / 1.15) * ns, (1 - 1 / 1.6) * ns),

@@ -9,7 +9,9 @@ from diagnose.rules.base import OUTSIDE, Assessment, Context, Row, Rule, Thresho
 from diagnose.rules.common import fact, ms, percent, share_of, where
 
 THRESHOLDS = {
-    "time_share": Threshold(0.05, "of time", "above", "TraceLens flags copies above 5 % of the time per direction"),
+    "time_share": Threshold(
+        0.05, "of time", "above", "TraceLens flags copies above 5 % of the time per direction"
+    ),
 }
 
 
@@ -30,7 +32,9 @@ def assess(row: Row, context: Context, thresholds: dict[str, Threshold]) -> Asse
     ]  # fmt: skip
     doubts = []
     if rate is not None and link and rate < 0.6 * link / 1e9:
-        doubts.append(f"the copies reach {100 * rate * 1e9 / link:.0f} % of the link: smaller or contended transfers, not the link's rate")
+        doubts.append(
+            f"the copies reach {100 * rate * 1e9 / link:.0f} % of the link: smaller or contended transfers, not the link's rate"
+        )
     return Assessment(
         status="supported" if strong else "refuted",
         share=share,

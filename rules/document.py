@@ -6,22 +6,39 @@ from diagnose.rules.experiments import BY_ID
 
 def document(rule: Rule) -> str:
     """Markdown of one rule."""
-    lines = [f"# {rule.id}", "", f"Limit: `{rule.limit}`. Phases: {', '.join(rule.phases)}. Objectives: {', '.join(rule.objectives)}.", "", rule.doc, ""]
+    lines = [
+        f"# {rule.id}",
+        "",
+        f"Limit: `{rule.limit}`. Phases: {', '.join(rule.phases)}. Objectives: {', '.join(rule.objectives)}.",
+        "",
+        rule.doc,
+        "",
+    ]
     if rule.required or rule.optional:
         lines += ["## Needs", ""]
         lines += [f"- `{n.what}`: {n.capture}" for n in rule.required]
         lines += [f"- `{n.what}` (optional): {n.capture}" for n in rule.optional]
         lines.append("")
     if rule.thresholds:
-        lines += ["## Thresholds", "", "| name | value | supports when | origin |", "| --- | --- | --- | --- |"]
-        lines += [f"| {name} | {t.value:g} {t.unit} | {t.direction} | {t.origin} |" for name, t in rule.thresholds.items()]
+        lines += [
+            "## Thresholds",
+            "",
+            "| name | value | supports when | origin |",
+            "| --- | --- | --- | --- |",
+        ]
+        lines += [
+            f"| {name} | {t.value:g} {t.unit} | {t.direction} | {t.origin} |"
+            for name, t in rule.thresholds.items()
+        ]
         lines.append("")
     if rule.refuters:
         lines += ["## Refuted by", "", *[f"- {r}" for r in rule.refuters], ""]
     lines += ["## Experiments", ""]
     for name in rule.experiments:
         change = BY_ID[name]
-        lines.append(f"- **{name}**: {change.change}. Metric: {change.metric}. Cost: {change.cost}. Risk: {change.risk}.")
+        lines.append(
+            f"- **{name}**: {change.change}. Metric: {change.metric}. Cost: {change.cost}. Risk: {change.risk}."
+        )
     lines.append("")
     if rule.cases:
         lines += ["## Real cases", "", *[f"- {c}" for c in rule.cases], ""]

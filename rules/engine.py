@@ -27,7 +27,9 @@ class Claim:
     @property
     def key(self) -> str:
         """Stable id of the hypothesis."""
-        return f"{self.rule.id}@{self.context.phase}" + (f"#{self.context.device_id}" if self.context.device_id > 0 else "")
+        return f"{self.rule.id}@{self.context.phase}" + (
+            f"#{self.context.device_id}" if self.context.device_id > 0 else ""
+        )
 
 
 def _sql(rule: Rule) -> str:
@@ -85,7 +87,9 @@ def run_rules(
                 row = dict(zip(names, values, strict=True)) if values is not None else dict.fromkeys(names)
                 claims.append(Claim(rule, context, rule.assess(row, context, rule.thresholds)))
             except Exception as error:  # one broken rule must not take the others down
-                line = f"rule {rule.id} failed and was left out: {type(error).__name__}: {error}".splitlines()[0]
+                line = (
+                    f"rule {rule.id} failed and was left out: {type(error).__name__}: {error}".splitlines()[0]
+                )
                 if line not in failed:
                     failed.append(line)
     _rank(claims)
@@ -123,7 +127,13 @@ def _rank(claims: list[Claim]) -> None:
             rivals = [c for c in assessed if c.rule.limit != claim.rule.limit]
             claim.runner_up = next(iter(rivals), None)
             best = rivals[0].found.share if rivals else 0.0
-            claim.confidence = confidence(claim.found.share, best, unknown_share(claim.context), claim.found.quality, claim.context.steps)
+            claim.confidence = confidence(
+                claim.found.share,
+                best,
+                unknown_share(claim.context),
+                claim.found.quality,
+                claim.context.steps,
+            )
 
 
 def confidence(share: float, rival: float, unknown: float, quality: float, steps: int) -> float:
@@ -165,7 +175,9 @@ def hypothesis(claim: Claim, engine: str) -> Hypothesis:
         evidence=found.evidence,
         counter_evidence=found.counter,
         missing=found.missing + found.doubts,
-        experiment=choose_experiment(claim, engine, per_step) if found.status in ("supported", "possible") else None,
+        experiment=choose_experiment(claim, engine, per_step)
+        if found.status in ("supported", "possible")
+        else None,
         rule=claim.rule.id,
         score=round(found.share, 4),
     )

@@ -73,14 +73,22 @@ CHANGES: tuple[Change, ...] = (
     Change(
         id="sm-clock",
         change="lock the SM clock at 80 % of its usual value and repeat the same run",
-        command=_by_engine({"*": "nvidia-smi -lgc $(( $(nvidia-smi --query-gpu=clocks.max.sm --format=csv,noheader,nounits) * 8 / 10 ))"}),
+        command=_by_engine(
+            {
+                "*": "nvidia-smi -lgc $(( $(nvidia-smi --query-gpu=clocks.max.sm --format=csv,noheader,nounits) * 8 / 10 ))"
+            }
+        ),
         metric="step time",
         # Compute-bound time goes with 1/clock; memory-bound time moves less than a fifth of that until the clock is so
         # low that too few requests are in flight. Latency of small kernels partly follows the clock.
         response=_table(
             {
-                "compute": (1 / CLOCK * 0.95, 1 / CLOCK * 1.01), "hbm": (0.99, 1.05), "inefficient": (1.05, 1 / CLOCK),
-                "floor": (1.0, 1 / CLOCK), "communication": (0.98, 1.06), "unmodelled": (1.0, 1 / CLOCK),
+                "compute": (1 / CLOCK * 0.95, 1 / CLOCK * 1.01),
+                "hbm": (0.99, 1.05),
+                "inefficient": (1.05, 1 / CLOCK),
+                "floor": (1.0, 1 / CLOCK),
+                "communication": (0.98, 1.06),
+                "unmodelled": (1.0, 1 / CLOCK),
             }
         ),
         cost="minutes; needs permission to set clocks",
@@ -91,7 +99,7 @@ CHANGES: tuple[Change, ...] = (
         change="replay the step as a CUDA graph (or compile it), so that kernels need no launch each",
         command=_by_engine(
             {
-                "vllm": "remove --enforce-eager (or set --compilation-config '{\"cudagraph_mode\": \"FULL_AND_PIECEWISE\"}')",
+                "vllm": 'remove --enforce-eager (or set --compilation-config \'{"cudagraph_mode": "FULL_AND_PIECEWISE"}\')',
                 "sglang": "remove --disable-cuda-graph; raise --cuda-graph-max-bs above the batch",
                 "trtllm": "cuda_graph_config: {enable_padding: true}",
                 "*": "model.forward = torch.compile(model.forward, mode='reduce-overhead')",
@@ -148,7 +156,9 @@ CHANGES: tuple[Change, ...] = (
     Change(
         id="local-collective",
         change="run the same batch without the collective: one rank if the model fits, else half the tensor-parallel size",
-        command=_by_engine({"vllm": "--tensor-parallel-size 1", "sglang": "--tp 1", "trtllm": "tensor_parallel_size: 1"}),
+        command=_by_engine(
+            {"vllm": "--tensor-parallel-size 1", "sglang": "--tp 1", "trtllm": "tensor_parallel_size: 1"}
+        ),
         metric="communication time per step",
         response=_table({"communication": (0.0, 0.55), "comm_wait": (0.0, 0.55)}),
         cost="a restart; twice the weights on each device",
@@ -169,7 +179,9 @@ CHANGES: tuple[Change, ...] = (
     Change(
         id="better-kernels",
         change="replace the kernels named in the evidence (another backend, aligned and contiguous layout, or fusing the chain)",
-        command=_by_engine({"*": "torch.compile(model) for unfused chains; another attention or GEMM backend for the rest"}),
+        command=_by_engine(
+            {"*": "torch.compile(model) for unfused chains; another attention or GEMM backend for the rest"}
+        ),
         metric="step time",
         response=_table({"inefficient": (0.3, 0.9), "floor": (0.3, 1.0)}),
         cost="hours to days",
@@ -191,7 +203,14 @@ CHANGES: tuple[Change, ...] = (
         change="repeat the run at half the batch (same context)",
         command=_by_engine({"vllm": "--max-num-seqs N/2", "sglang": "--max-running-requests N/2"}),
         metric="step time",
-        response=_table({"compute": (0.45, 0.65), "hbm:kv": (0.48, 0.6), "hbm:other": (0.48, 0.75), "inefficient": (0.5, 1.0)}),
+        response=_table(
+            {
+                "compute": (0.45, 0.65),
+                "hbm:kv": (0.48, 0.6),
+                "hbm:other": (0.48, 0.75),
+                "inefficient": (0.5, 1.0),
+            }
+        ),
         cost="minutes",
         risk="none",
     ),
@@ -210,7 +229,9 @@ def predict(parts: dict[str, float], change: Change) -> Factor:
     return low, high
 
 
-def predict_if(parts: dict[str, float], change: Change, claimed: tuple[str, ...], other: tuple[str, ...]) -> Factor:
+def predict_if(
+    parts: dict[str, float], change: Change, claimed: tuple[str, ...], other: tuple[str, ...]
+) -> Factor:
     """The same change if the claimed parts were really `other`'s kind of time: they respond as that part would."""
     low = high = 0.0
     # The response of the runner-up's own largest part stands for its kind.

@@ -34,7 +34,9 @@ def assess(row: Row, context: Context, thresholds: dict[str, Threshold]) -> Asse
     if row["top_hbm"]:
         evidence.append(fact("most of it in", shorten(row["top_hbm"]), ""))
     return Assessment(
-        status="supported" if strong else ("refuted" if modelled >= thresholds["cost_share"].value else "possible"),
+        status="supported"
+        if strong
+        else ("refuted" if modelled >= thresholds["cost_share"].value else "possible"),
         share=share,
         # FP8 weights gave 1.38-1.56x on weight-streaming products; nothing is promised for the rest.
         recover_ns=((1 - 1 / 1.38) * weights, (1 - 1 / 1.56) * weights + 0.4 * (ns - weights)),

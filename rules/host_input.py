@@ -9,7 +9,9 @@ from diagnose.rules.base import OUTSIDE, Assessment, Context, Need, Row, Rule, T
 from diagnose.rules.common import fact, ms, of_run, share_of
 
 THRESHOLDS = {
-    "idle_share": Threshold(0.08, "of time", "above", "same floor as the other host limits: less is not worth a change"),
+    "idle_share": Threshold(
+        0.08, "of time", "above", "same floor as the other host limits: less is not worth a change"
+    ),
 }
 
 
@@ -29,7 +31,12 @@ def assess(row: Row, context: Context, thresholds: dict[str, Threshold]) -> Asse
         ),
         evidence=[
             fact("idle in the input pipeline", 100 * share, "% of observed time", note=ms(idle)),
-            fact("gaps of that kind", row["gaps"], "gaps", note=f"longest {ms(row['longest_ns'])}" if row["longest_ns"] else None),
+            fact(
+                "gaps of that kind",
+                row["gaps"],
+                "gaps",
+                note=f"longest {ms(row['longest_ns'])}" if row["longest_ns"] else None,
+            ),
             fact("annotation", row["top_cause"], ""),
         ],
         parts=("idle_input",),

@@ -9,7 +9,9 @@ from diagnose.rules.base import Assessment, Context, Need, Row, Rule, Threshold
 from diagnose.rules.common import fact, ms, percent, share_of, where
 
 THRESHOLDS = {
-    "wait_share": Threshold(0.05, "of time", "above", "a straggler of 5 % shows as that much waiting on every other rank"),
+    "wait_share": Threshold(
+        0.05, "of time", "above", "a straggler of 5 % shows as that much waiting on every other rank"
+    ),
 }
 
 

@@ -37,11 +37,15 @@ def assess(row: Row, context: Context, thresholds: dict[str, Threshold]) -> Asse
         fact("time at the kernel floor", 100 * share_of(floor, context), "% of observed time", note=f"{row['floor_kernels']} kernels"),
     ]  # fmt: skip
     if row["top_inefficient"]:
-        evidence.append(fact("most of it in", shorten(row["top_inefficient"]), "", note=ms(row["top_inefficient_ns"])))
+        evidence.append(
+            fact("most of it in", shorten(row["top_inefficient"]), "", note=ms(row["top_inefficient_ns"]))
+        )
     if row["top_reason"]:
         evidence.append(fact("most frequent reason", row["top_reason"], "", note=ms(row["top_reason_ns"])))
     return Assessment(
-        status="supported" if strong else ("refuted" if modelled >= thresholds["cost_share"].value else "possible"),
+        status="supported"
+        if strong
+        else ("refuted" if modelled >= thresholds["cost_share"].value else "possible"),
         share=share,
         recover_ns=recover,
         quality=min(1.0, 0.4 + 0.6 * modelled),
@@ -60,9 +64,13 @@ def _statement(row: Row, context: Context, strong: bool, share: float, ns: float
         why = f" ({row['top_reason']})" if row["top_reason"] else ""
         parts.append(f"{percent(share_of(ns, context))} of the time is in kernels far from both roofs{why}")
     if share_of(row["chain_ns"], context) > 0.1:
-        parts.append(f"{percent(share_of(row['chain_ns'], context))} is in unfused chains of passes over memory")
+        parts.append(
+            f"{percent(share_of(row['chain_ns'], context))} is in unfused chains of passes over memory"
+        )
     if not parts:
-        parts.append(f"{percent(share_of(row['floor_ns'], context))} is in kernels too small to fill the device")
+        parts.append(
+            f"{percent(share_of(row['floor_ns'], context))} is in kernels too small to fill the device"
+        )
     return f"{where(context)}: " + "; ".join(parts)
 
 

@@ -11,8 +11,12 @@ from diagnose.rules.base import Assessment, Context, Need, Row, Rule, Threshold
 from diagnose.rules.common import fact, host_quality, ms, percent, share_of, where
 
 THRESHOLDS = {
-    "idle_share": Threshold(0.10, "of time", "above", "TraceLens and nsys-ai flag idle above 15 %; below 10 % other limits lead"),
-    "queue_us": Threshold(15.0, "µs", "below", "launch-to-start of an idle stream is 2-10 µs in real traces; a queue adds tens"),
+    "idle_share": Threshold(
+        0.10, "of time", "above", "TraceLens and nsys-ai flag idle above 15 %; below 10 % other limits lead"
+    ),
+    "queue_us": Threshold(
+        15.0, "µs", "below", "launch-to-start of an idle stream is 2-10 µs in real traces; a queue adds tens"
+    ),
     "graph_share": Threshold(0.9, "of kernels", "above", "kernels of a graph replay need no launch each"),
 }
 
@@ -33,9 +37,23 @@ def assess(row: Row, context: Context, thresholds: dict[str, Threshold]) -> Asse
     ]  # fmt: skip
     counter = []
     if queue_us is not None and queue_us > thresholds["queue_us"].value:
-        counter.append(fact("median time from launch to start", queue_us, "µs", note="work waits in a queue: the device is behind, not the host"))
+        counter.append(
+            fact(
+                "median time from launch to start",
+                queue_us,
+                "µs",
+                note="work waits in a queue: the device is behind, not the host",
+            )
+        )
     if (row["graph_share"] or 0) > thresholds["graph_share"].value:
-        counter.append(fact("kernels replayed from a graph", 100 * row["graph_share"], "%", note="these need no launch each"))
+        counter.append(
+            fact(
+                "kernels replayed from a graph",
+                100 * row["graph_share"],
+                "%",
+                note="these need no launch each",
+            )
+        )
     strong = share >= thresholds["idle_share"].value
     return Assessment(
         status="supported" if strong else "refuted",

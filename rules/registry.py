@@ -42,7 +42,9 @@ def _check(rule: object, origin: str) -> Rule:
         raise TypeError(f"{origin} has no RULE of type Rule")
     unknown = [e for e in rule.experiments if e not in BY_ID]
     if not rule.experiments or unknown:
-        raise ValueError(f"{origin}: a rule needs an experiment known to diagnose.rules.experiments, got {list(rule.experiments)}")
+        raise ValueError(
+            f"{origin}: a rule needs an experiment known to diagnose.rules.experiments, got {list(rule.experiments)}"
+        )
     return rule
 
 
@@ -71,7 +73,9 @@ def load(folder: Path | None = None) -> tuple[list[Rule], list[str]]:
             try:
                 rules.append(_from_file(path))
             except Exception as error:
-                broken.append(f"rule file {path.name} is broken and was left out: {type(error).__name__}: {error}")
+                broken.append(
+                    f"rule file {path.name} is broken and was left out: {type(error).__name__}: {error}"
+                )
     seen: dict[str, Rule] = {}
     for rule in rules:
         if rule.id in seen:

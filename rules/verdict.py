@@ -31,7 +31,9 @@ def deciding_device(claims: list[Claim]) -> int | None:
         if claim.context.phase != "run":
             walls.setdefault(claim.context.device_id, 0)
     for device in walls:
-        walls[device] = sum({c.context.phase: c.context.wall_ns for c in claims if c.context.device_id == device}.values())
+        walls[device] = sum(
+            {c.context.phase: c.context.wall_ns for c in claims if c.context.device_id == device}.values()
+        )
     return max(walls, key=lambda d: (walls[d], -d)) if walls else None
 
 
@@ -57,13 +59,20 @@ def rank_limits(claims: list[Claim], device: int | None) -> tuple[list[Ranked], 
 
 
 def verdict(
-    claims: list[Claim], phases: list[Phase], objective: str, facts: dict[str, Any], requests: list[str], device: int | None
+    claims: list[Claim],
+    phases: list[Phase],
+    objective: str,
+    facts: dict[str, Any],
+    requests: list[str],
+    device: int | None,
 ) -> Verdict:
     """The run's verdict; fills each phase's limit, confidence and runner-up. `requests`: captures that would settle it."""
     for phase in phases:
         _phase_limit(phase, claims, device)
     ranked, wall, unknown = rank_limits(claims, device)
-    supported = [r for r in ranked if r.best.found.status == "supported" and wall and r.ns / wall >= MIN_SHARE]
+    supported = [
+        r for r in ranked if r.best.found.status == "supported" and wall and r.ns / wall >= MIN_SHARE
+    ]
     rejected = [c for c in claims if c.context.device_id == device and c.found.status == "refuted"]
     ruled_out = _ruled_out(rejected, {r.limit for r in supported})
     could_not = _could_not(claims, device, wall, unknown, requests)
@@ -71,9 +80,13 @@ def verdict(
         why = "the trace records the capture of graphs, not serving"
         return _inconclusive([], phases, objective, wall, 0.0, ruled_out, could_not, requests, why)
     if not supported or (unknown > supported[0].ns and unknown > 0.2 * wall):
-        return _inconclusive(supported, phases, objective, wall, _dark(claims, device), ruled_out, could_not, requests)
+        return _inconclusive(
+            supported, phases, objective, wall, _dark(claims, device), ruled_out, could_not, requests
+        )
     first = supported[0]
-    second = supported[1] if len(supported) > 1 else (ranked[1] if len(ranked) > 1 and ranked[1].ns > 0 else None)
+    second = (
+        supported[1] if len(supported) > 1 else (ranked[1] if len(ranked) > 1 and ranked[1].ns > 0 else None)
+    )
     confidence = _run_confidence(first, ranked, unknown)
     answer = hypothesis(first.best, facts["engine"])
     return Verdict(
@@ -94,7 +107,12 @@ def verdict(
 def _dark(claims: list[Claim], device: int | None) -> float:
     """Observed nanoseconds of unknown nature on the deciding device."""
     contexts = {c.context.phase: c.context for c in claims if c.context.device_id == device}
-    return sum(ns for c in contexts.values() for part, ns in c.parts_ns.items() if part.split(":")[0] in ("unmodelled", "idle_other"))
+    return sum(
+        ns
+        for c in contexts.values()
+        for part, ns in c.parts_ns.items()
+        if part.split(":")[0] in ("unmodelled", "idle_other")
+    )
 
 
 def _run_confidence(first: Ranked, ranked: list[Ranked], unknown: float) -> float:
@@ -118,7 +136,9 @@ def _phase_limit(phase: Phase, claims: list[Claim], device: int | None) -> None:
     if best.found.status != "supported" or (unknown > best.found.share and unknown > 0.2):
         return
     phase.limit, phase.confidence = best.rule.limit, best.confidence
-    phase.runner_up = next((c.rule.limit for c in mine[1:] if c.rule.limit != best.rule.limit and c.found.share > 0), None)
+    phase.runner_up = next(
+        (c.rule.limit for c in mine[1:] if c.rule.limit != best.rule.limit and c.found.share > 0), None
+    )
 
 
 def _sentence(first: Ranked, answer: Hypothesis) -> str:
@@ -132,7 +152,9 @@ def _phase_sentence(phase: Phase) -> str:
     if phase.limit == "inconclusive":
         return f"{size}; inconclusive"
     sure = f", confidence {phase.confidence:.2f}" if phase.confidence is not None else ""
-    return f"{size}; limited by {words(phase.limit)}{sure}" + (f", then {words(phase.runner_up)}" if phase.runner_up else "")
+    return f"{size}; limited by {words(phase.limit)}{sure}" + (
+        f", then {words(phase.runner_up)}" if phase.runner_up else ""
+    )
 
 
 def _next(first: Ranked, second: Ranked | None, wall: float) -> str | None:
@@ -151,7 +173,9 @@ def _ruled_out(rejected: list[Claim], kept: set[str]) -> list[str]:
     return list(lines.values())
 
 
-def _could_not(claims: list[Claim], device: int | None, wall: float, unknown: float, requests: list[str]) -> list[str]:
+def _could_not(
+    claims: list[Claim], device: int | None, wall: float, unknown: float, requests: list[str]
+) -> list[str]:
     lines: list[str] = []
     for claim in claims:
         if claim.context.device_id not in (device, -2):
@@ -160,10 +184,15 @@ def _could_not(claims: list[Claim], device: int | None, wall: float, unknown: fl
             for missing in claim.found.missing:
                 lines.append(f"{words(claim.rule.limit)}: needs {missing}")
         elif claim.found.status == "supported":
-            lines += [f"{words(claim.rule.limit)}: {doubt}" for doubt in claim.found.doubts + claim.found.missing]
+            lines += [
+                f"{words(claim.rule.limit)}: {doubt}" for doubt in claim.found.doubts + claim.found.missing
+            ]
     dark = _dark(claims, device)
     if wall and dark / wall > 0.05:
-        lines.insert(0, f"{percent(dark / wall)} of the observed time is of unknown nature (kernels without a bound, idle of no cause)")
+        lines.insert(
+            0,
+            f"{percent(dark / wall)} of the observed time is of unknown nature (kernels without a bound, idle of no cause)",
+        )
     return list(dict.fromkeys(lines + requests))
 
 
@@ -180,12 +209,18 @@ def _inconclusive(
 ) -> Verdict:
     settle = requests[0] if requests else "capture more steps with operator shapes and CPU activity"
     if why is None:
-        dark = f"{percent(unknown / wall)} of the observed time is of unknown nature" if wall and unknown else ""
+        dark = (
+            f"{percent(unknown / wall)} of the observed time is of unknown nature" if wall and unknown else ""
+        )
         why = dark or "no limit holds enough of the time"
     else:
         for phase in phases:
             phase.limit, phase.confidence, phase.runner_up = "inconclusive", None, None
-    leading = f"; so far {words(supported[0].limit)} leads with {percent(supported[0].ns / wall)}" if supported and wall else ""
+    leading = (
+        f"; so far {words(supported[0].limit)} leads with {percent(supported[0].ns / wall)}"
+        if supported and wall
+        else ""
+    )
     return Verdict(
         limit="inconclusive",
         phase=None,

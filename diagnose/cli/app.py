@@ -57,7 +57,11 @@ def route(arguments: list[str], verbs: list[str]) -> list[str]:
 
     UsageError for a first word that is neither a verb nor an existing path, when it looks like a misspelt verb.
     """
-    if not arguments or arguments[0] in verbs or arguments[0] in ("--version", "--install-completion", "--show-completion"):
+    if (
+        not arguments
+        or arguments[0] in verbs
+        or arguments[0] in ("--version", "--install-completion", "--show-completion")
+    ):
         return arguments
     if arguments[0] in ("--help", "-h"):
         return [DEFAULT_VERB, "--help"]
@@ -75,7 +79,9 @@ def main(arguments: list[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     try:
         group = command()
-        result = group.main(route(list(given), list(group.commands)), prog_name="diagnose", standalone_mode=False)
+        result = group.main(
+            route(list(given), list(group.commands)), prog_name="diagnose", standalone_mode=False
+        )
         return int(result) if isinstance(result, int) else 0
     except (InputError, UsageError) as error:
         return _fail(str(error))
@@ -95,7 +101,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _bad_usage(error: Any) -> int:
     context = getattr(error, "ctx", None)
-    if type(error).__name__ == "NoArgsIsHelpError":
+    if type(error).__name__ == "NoArgsIsHelpError" and context is not None:
         sys.stderr.write(f"{context.get_help()}\n")
         return 2
     text = " ".join(error.format_message().split())

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,7 +13,10 @@ from diagnose.errors import UsageError
 @app.command("rules")
 def rules(
     rule_id: Annotated[str | None, typer.Argument(metavar="ID", show_default=False, help="One rule.")] = None,
-    folder: Annotated[Path | None, typer.Option("--rules", metavar="DIR", show_default=False, help="Folder with rules of your own.")] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--rules", metavar="DIR", show_default=False, help="Folder with rules of your own."),
+    ] = None,
 ) -> int:
     """List the rules, or explain one: evidence, thresholds and their origin, refuters, experiments, real cases."""
     from diagnose.rules import registry
@@ -24,7 +27,9 @@ def rules(
         typer.echo(f"diagnose: {line}", err=True)
     if rule_id is None:
         for rule in known:
-            typer.echo(f"{rule.id:<24} {rule.limit:<20} {rule.doc.splitlines()[0] if rule.doc else rule.title}")
+            typer.echo(
+                f"{rule.id:<24} {rule.limit:<20} {rule.doc.splitlines()[0] if rule.doc else rule.title}"
+            )
         return 0
     for rule in known:
         if rule.id == rule_id:
@@ -33,12 +38,16 @@ def rules(
     import difflib
 
     near = difflib.get_close_matches(rule_id, [r.id for r in known], n=1)
-    raise UsageError(f"no rule {rule_id!r}" + (f"; did you mean {near[0]}?" if near else "; `diagnose rules` lists them"))
+    raise UsageError(
+        f"no rule {rule_id!r}" + (f"; did you mean {near[0]}?" if near else "; `diagnose rules` lists them")
+    )
 
 
 @app.command("roofs")
 def roofs(
-    device: Annotated[str | None, typer.Argument(metavar="DEVICE", show_default=False, help="Catalog key or device file.")] = None,
+    device: Annotated[
+        str | None, typer.Argument(metavar="DEVICE", show_default=False, help="Catalog key or device file.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> int:
     """List the known devices, or one device's roofs with their provenance."""
@@ -47,7 +56,7 @@ def roofs(
 
     if device is None:
         names = ["key", "name", "arch", "SMs", "memory GB", "HBM GB/s", "bf16 TFLOP/s", "confidence"]
-        rows = []
+        rows: list[tuple[Any, ...]] = []
         for key in catalog_keys():
             spec = by_key(key)
             bf16 = spec.peak_compute.get("bf16") or spec.peak_compute.get("fp16")
@@ -62,7 +71,9 @@ def roofs(
     if as_json:
         import msgspec
 
-        sys.stdout.buffer.write(msgspec.json.encode([dict(zip(names, row, strict=True)) for row in rows]) + b"\n")
+        sys.stdout.buffer.write(
+            msgspec.json.encode([dict(zip(names, row, strict=True)) for row in rows]) + b"\n"
+        )
         sys.stdout.buffer.flush()
         return 0
     for line in table_lines(names, rows):

@@ -8,7 +8,9 @@ from pathlib import Path
 from diagnose.errors import UsageError
 from diagnose.reports.marker import is_own_report
 
-_ENDINGS = re.compile(r"(\.pt)?(\.trace)?(\.json|\.jsonl|\.gz|\.sqlite|\.nsys-rep|\.html|\.md)+$", re.IGNORECASE)
+_ENDINGS = re.compile(
+    r"(\.pt)?(\.trace)?(\.json|\.jsonl|\.gz|\.sqlite|\.nsys-rep|\.html|\.md)+$", re.IGNORECASE
+)
 
 
 def stem(path: Path) -> str:
@@ -41,7 +43,9 @@ def check(outputs: Outputs, inputs: list[Path], force: bool) -> None:
     """Refuse to overwrite anything but an earlier report of ours; never an input. UsageError, before any work."""
     if outputs.json == "-" and outputs.markdown == "-":
         raise UsageError("--json - and --markdown - both want standard output; give one of them a file")
-    targets = [outputs.html] + [Path(t) for t in (outputs.json, outputs.markdown) if t not in (None, "-") and t]
+    targets = [outputs.html] + [
+        Path(t) for t in (outputs.json, outputs.markdown) if t not in (None, "-") and t
+    ]
     present = [t for t in targets if t is not None]
     if len({t.resolve() for t in present}) < len(present):
         raise UsageError("two outputs name the same file; give each its own")
@@ -54,4 +58,6 @@ def check(outputs: Outputs, inputs: list[Path], force: bool) -> None:
         if not target.parent.exists():
             raise UsageError(f"folder {target.parent} does not exist; create it or name another file with -o")
         if target.exists() and not force and not is_own_report(target):
-            raise UsageError(f"{target} exists and is not an earlier report of diagnose; use --force to replace it, or -o FILE")
+            raise UsageError(
+                f"{target} exists and is not an earlier report of diagnose; use --force to replace it, or -o FILE"
+            )

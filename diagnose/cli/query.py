@@ -18,10 +18,21 @@ def query(
     sql: Annotated[str, typer.Argument(metavar="SQL", help="A query on the tables of `diagnose tables`.")],
     as_json: Annotated[bool, typer.Option("--json", help="Rows as a JSON list of objects.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Rows as CSV.")] = False,
-    device: Annotated[str | None, typer.Option("--device", metavar="KEY|FILE", show_default=False, help="As for the diagnosis.")] = None,
-    model: Annotated[str | None, typer.Option("--model", metavar="FILE|NAME", show_default=False, help="As for the diagnosis.")] = None,
-    tp: Annotated[int | None, typer.Option("--tp", min=1, show_default=False, help="As for the diagnosis.")] = None,
-    step_annotation: Annotated[str | None, typer.Option("--step-annotation", metavar="REGEX", show_default=False, help="As for the diagnosis.")] = None,
+    device: Annotated[
+        str | None,
+        typer.Option("--device", metavar="KEY|FILE", show_default=False, help="As for the diagnosis."),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", metavar="FILE|NAME", show_default=False, help="As for the diagnosis."),
+    ] = None,
+    tp: Annotated[
+        int | None, typer.Option("--tp", min=1, show_default=False, help="As for the diagnosis.")
+    ] = None,
+    step_annotation: Annotated[
+        str | None,
+        typer.Option("--step-annotation", metavar="REGEX", show_default=False, help="As for the diagnosis."),
+    ] = None,
     python: Annotated[bool, typer.Option("--python", help="Store Python frames too.")] = False,
 ) -> int:
     """Run SQL (DuckDB) on a trace's tables."""
@@ -31,7 +42,9 @@ def query(
 
     from diagnose import pipeline
 
-    options = pipeline.Options(device=device, model=model, tp=tp, step_annotation=step_annotation, python=python)
+    options = pipeline.Options(
+        device=device, model=model, tp=tp, step_annotation=step_annotation, python=python
+    )
     with progress() as bar:
         analysed = pipeline.prepare(path, options, bar)
     try:
@@ -43,7 +56,9 @@ def query(
             names = [d[0] for d in cursor.description or []]
             rows = cursor.fetchall()
         except duckdb.Error as error:
-            raise UsageError(f"the query failed: {str(error).splitlines()[0]}; `diagnose tables` lists tables and columns") from None
+            raise UsageError(
+                f"the query failed: {str(error).splitlines()[0]}; `diagnose tables` lists tables and columns"
+            ) from None
     finally:
         analysed.store.close()
     _print(names, rows, as_json, as_csv)
@@ -54,7 +69,9 @@ def _print(names: list[str], rows: list[tuple[Any, ...]], as_json: bool, as_csv:
     if as_json:
         import msgspec
 
-        sys.stdout.buffer.write(msgspec.json.encode([dict(zip(names, row, strict=True)) for row in rows], enc_hook=str) + b"\n")
+        sys.stdout.buffer.write(
+            msgspec.json.encode([dict(zip(names, row, strict=True)) for row in rows], enc_hook=str) + b"\n"
+        )
         sys.stdout.buffer.flush()
     elif as_csv:
         writer = csv_module.writer(sys.stdout, lineterminator="\n")
@@ -82,7 +99,9 @@ def _cell(value: Any, limit: int) -> str:
 
 @app.command("tables")
 def tables(
-    name: Annotated[str | None, typer.Argument(metavar="TABLE", show_default=False, help="One table.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="TABLE", show_default=False, help="One table.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> int:
     """List every table and column, with its unit and meaning."""
@@ -93,12 +112,22 @@ def tables(
         import difflib
 
         near = difflib.get_close_matches(name or "", [t.name for t in TABLES], n=1)
-        raise UsageError(f"no table {name!r}" + (f"; did you mean {near[0]}?" if near else "; `diagnose tables` lists them"))
+        raise UsageError(
+            f"no table {name!r}"
+            + (f"; did you mean {near[0]}?" if near else "; `diagnose tables` lists them")
+        )
     if as_json:
         import msgspec
 
         data = [
-            {"table": t.name, "stage": t.stage, "doc": t.doc, "columns": [{"name": c.name, "type": c.type, "unit": c.unit, "doc": c.doc} for c in t.columns]}
+            {
+                "table": t.name,
+                "stage": t.stage,
+                "doc": t.doc,
+                "columns": [
+                    {"name": c.name, "type": c.type, "unit": c.unit, "doc": c.doc} for c in t.columns
+                ],
+            }
             for t in chosen
         ]
         sys.stdout.buffer.write(msgspec.json.encode(data) + b"\n")

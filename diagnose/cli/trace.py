@@ -24,40 +24,153 @@ EPILOG = (
 def trace(
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="TRACE...", help="PyTorch profiler trace (.json, .json.gz), .nsys-rep, nsys .sqlite or parquetdir, or a run folder; several traces are ranks.", show_default=False),
+        typer.Argument(
+            metavar="TRACE...",
+            help="PyTorch profiler trace (.json, .json.gz), .nsys-rep, nsys .sqlite or parquetdir, or a run folder; several traces are ranks.",
+            show_default=False,
+        ),
     ] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="HTML page [default: NAME.diagnosis.html].", show_default=False)] = None,
-    json: Annotated[str | None, typer.Option("--json", metavar="FILE|-", help="Write the result as JSON.", show_default=False)] = None,
-    markdown: Annotated[str | None, typer.Option("--markdown", metavar="FILE|-", help="Write the result as Markdown.", show_default=False)] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="HTML page [default: NAME.diagnosis.html].", show_default=False),
+    ] = None,
+    json: Annotated[
+        str | None,
+        typer.Option("--json", metavar="FILE|-", help="Write the result as JSON.", show_default=False),
+    ] = None,
+    markdown: Annotated[
+        str | None,
+        typer.Option(
+            "--markdown", metavar="FILE|-", help="Write the result as Markdown.", show_default=False
+        ),
+    ] = None,
     no_html: Annotated[bool, typer.Option("--no-html", help="Write no page.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace files that are not earlier reports.")] = False,
-    device: Annotated[str | None, typer.Option("--device", metavar="KEY|FILE", help="Device when the trace's is unknown or wrong: a key of `diagnose roofs`, or a TOML of `diagnose calibrate`.", show_default=False)] = None,
-    model: Annotated[str | None, typer.Option("--model", metavar="FILE|NAME", help="Hugging Face config.json, or a known model's name: costs for kernels without shapes.", show_default=False)] = None,
-    tp: Annotated[int | None, typer.Option("--tp", min=1, help="Tensor-parallel size, when no source says.", show_default=False)] = None,
-    pp: Annotated[int | None, typer.Option("--pp", min=1, help="Pipeline-parallel size.", show_default=False)] = None,
-    ep: Annotated[int | None, typer.Option("--ep", min=1, help="Expert-parallel size.", show_default=False)] = None,
-    capture: Annotated[Path | None, typer.Option("--capture", metavar="FILE", help="Graph-capture trace with the shapes of replayed kernels.", show_default=False)] = None,
-    metrics: Annotated[list[Path] | None, typer.Option("--metrics", metavar="FILE", help="Prometheus scrape(s) of the engine.", show_default=False)] = None,
-    log: Annotated[list[Path] | None, typer.Option("--log", metavar="FILE", help="Engine log.", show_default=False)] = None,
-    bench: Annotated[list[Path] | None, typer.Option("--bench", metavar="FILE", help="Benchmark result (vLLM, SGLang, aiperf, genai-perf).", show_default=False)] = None,
-    ncu: Annotated[list[Path] | None, typer.Option("--ncu", metavar="FILE", help="Nsight Compute CSV: measured bytes and FLOPs by kernel.", show_default=False)] = None,
-    objective: Annotated[str | None, typer.Option("--objective", help=f"What to improve: {', '.join(OBJECTIVES)} [default: throughput with serving evidence, else step_time].", show_default=False)] = None,
-    step_annotation: Annotated[str | None, typer.Option("--step-annotation", metavar="REGEX", help="Your own step ranges; groups phase, sequences, prefill_tokens, decode_tokens, context_tokens are read.", show_default=False)] = None,
-    slo_ttft_ms: Annotated[float | None, typer.Option("--slo-ttft-ms", help="Time-to-first-token target.", show_default=False)] = None,
-    slo_itl_ms: Annotated[float | None, typer.Option("--slo-itl-ms", help="Inter-token latency target.", show_default=False)] = None,
-    rank_regex: Annotated[str | None, typer.Option("--rank-regex", metavar="REGEX", help="Rank from the file name (first group), when the trace does not say.", show_default=False)] = None,
-    rules: Annotated[Path | None, typer.Option("--rules", metavar="DIR", help="Folder with rules of your own.", show_default=False)] = None,
-    nsys: Annotated[str | None, typer.Option("--nsys", metavar="PATH", help="nsys to open .nsys-rep with [default: $NSYS, PATH, usual folders].", show_default=False)] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace files that are not earlier reports.")
+    ] = False,
+    device: Annotated[
+        str | None,
+        typer.Option(
+            "--device",
+            metavar="KEY|FILE",
+            help="Device when the trace's is unknown or wrong: a key of `diagnose roofs`, or a TOML of `diagnose calibrate`.",
+            show_default=False,
+        ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            metavar="FILE|NAME",
+            help="Hugging Face config.json, or a known model's name: costs for kernels without shapes.",
+            show_default=False,
+        ),
+    ] = None,
+    tp: Annotated[
+        int | None,
+        typer.Option("--tp", min=1, help="Tensor-parallel size, when no source says.", show_default=False),
+    ] = None,
+    pp: Annotated[
+        int | None, typer.Option("--pp", min=1, help="Pipeline-parallel size.", show_default=False)
+    ] = None,
+    ep: Annotated[
+        int | None, typer.Option("--ep", min=1, help="Expert-parallel size.", show_default=False)
+    ] = None,
+    capture: Annotated[
+        Path | None,
+        typer.Option(
+            "--capture",
+            metavar="FILE",
+            help="Graph-capture trace with the shapes of replayed kernels.",
+            show_default=False,
+        ),
+    ] = None,
+    metrics: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--metrics", metavar="FILE", help="Prometheus scrape(s) of the engine.", show_default=False
+        ),
+    ] = None,
+    log: Annotated[
+        list[Path] | None, typer.Option("--log", metavar="FILE", help="Engine log.", show_default=False)
+    ] = None,
+    bench: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--bench",
+            metavar="FILE",
+            help="Benchmark result (vLLM, SGLang, aiperf, genai-perf).",
+            show_default=False,
+        ),
+    ] = None,
+    ncu: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--ncu",
+            metavar="FILE",
+            help="Nsight Compute CSV: measured bytes and FLOPs by kernel.",
+            show_default=False,
+        ),
+    ] = None,
+    objective: Annotated[
+        str | None,
+        typer.Option(
+            "--objective",
+            help=f"What to improve: {', '.join(OBJECTIVES)} [default: throughput with serving evidence, else step_time].",
+            show_default=False,
+        ),
+    ] = None,
+    step_annotation: Annotated[
+        str | None,
+        typer.Option(
+            "--step-annotation",
+            metavar="REGEX",
+            help="Your own step ranges; groups phase, sequences, prefill_tokens, decode_tokens, context_tokens are read.",
+            show_default=False,
+        ),
+    ] = None,
+    slo_ttft_ms: Annotated[
+        float | None, typer.Option("--slo-ttft-ms", help="Time-to-first-token target.", show_default=False)
+    ] = None,
+    slo_itl_ms: Annotated[
+        float | None, typer.Option("--slo-itl-ms", help="Inter-token latency target.", show_default=False)
+    ] = None,
+    rank_regex: Annotated[
+        str | None,
+        typer.Option(
+            "--rank-regex",
+            metavar="REGEX",
+            help="Rank from the file name (first group), when the trace does not say.",
+            show_default=False,
+        ),
+    ] = None,
+    rules: Annotated[
+        Path | None,
+        typer.Option("--rules", metavar="DIR", help="Folder with rules of your own.", show_default=False),
+    ] = None,
+    nsys: Annotated[
+        str | None,
+        typer.Option(
+            "--nsys",
+            metavar="PATH",
+            help="nsys to open .nsys-rep with [default: $NSYS, PATH, usual folders].",
+            show_default=False,
+        ),
+    ] = None,
     python: Annotated[bool, typer.Option("--python", help="Store Python frames too.")] = False,
-    low_memory: Annotated[bool, typer.Option("--low-memory", help="Smaller chunks, less memory, slower.")] = False,
-) -> int:  # fmt: skip
+    low_memory: Annotated[
+        bool, typer.Option("--low-memory", help="Smaller chunks, less memory, slower.")
+    ] = False,
+) -> int:
     """Diagnose a trace: a summary here, and one offline HTML page."""
     from diagnose import pipeline
 
     inputs = paths or []
     evidence = [*(metrics or []), *(log or []), *(bench or [])]
     if not inputs and not evidence:
-        raise UsageError("give a trace or a run folder (or --bench/--metrics/--log for serving evidence alone); see `diagnose --help`")
+        raise UsageError(
+            "give a trace or a run folder (or --bench/--metrics/--log for serving evidence alone); see `diagnose --help`"
+        )
     if objective is not None and objective not in OBJECTIVES:
         raise UsageError(f"--objective {objective!r} is not one of {', '.join(OBJECTIVES)}")
     html = None if no_html else (output or default_output((inputs or evidence)[0]))
@@ -109,6 +222,8 @@ def write(result: "object", outputs: Outputs) -> None:
         from diagnose.reports.terminal import summary
 
         color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-        typer.echo(summary(result, width=shutil.get_terminal_size((100, 24)).columns, color=color).rstrip("\n"))
+        typer.echo(
+            summary(result, width=shutil.get_terminal_size((100, 24)).columns, color=color).rstrip("\n")
+        )
     for path in written:
         typer.echo(f"Wrote {path}", err=True)

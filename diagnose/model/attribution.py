@@ -21,6 +21,10 @@ def label(store: Store) -> None:
     """Write `gap_piece` and the public `segment`. Needs `bound`; uses `collective` when the ranks stage wrote it."""
     store.con.execute("CREATE TABLE IF NOT EXISTS collective (kernel_id BIGINT, transfer_ns BIGINT)")
     has_host = bool(store.scalar("SELECT count(*) FROM (SELECT 1 FROM host_call LIMIT 1)"))
-    sql = read_sql("diagnose.model", "gaps.sql").replace("$1", str(NORMAL_LAUNCH_NS)).replace("$2", str(has_host).lower())
+    sql = (
+        read_sql("diagnose.model", "gaps.sql")
+        .replace("$1", str(NORMAL_LAUNCH_NS))
+        .replace("$2", str(has_host).lower())
+    )
     store.con.execute(sql)
     store.con.execute(read_sql("diagnose.model", "segment.sql"))

@@ -86,7 +86,9 @@ def build_bounds(store: Store, roofs: dict[int, Roofs | None], archs: dict[int, 
         FROM cost c JOIN activity a USING (kernel_id)"""
     )
     results = [_roofed(roofs.get(row["device_id"]), row) for row in distinct]
-    columns: dict[str, list[Any]] = {key: [row[key] for row in distinct] for key in distinct[0]} if distinct else {}
+    columns: dict[str, list[Any]] = (
+        {key: [row[key] for row in distinct] for key in distinct[0]} if distinct else {}
+    )
     key_types = {
         "device_id": "INTEGER", "flops": "DOUBLE", "bytes_min": "DOUBLE", "bytes_low": "DOUBLE", "dtype": "VARCHAR", "m": "BIGINT",
         "n": "BIGINT", "k": "BIGINT", "batch": "BIGINT", "attention_length": "DOUBLE", "head_dim": "BIGINT", "causal": "BOOLEAN",
@@ -127,7 +129,9 @@ def _write_devices(store: Store, roofs: dict[int, Roofs | None]) -> None:
 
 def _write_name_reasons(store: Store, archs: dict[int, str | None]) -> None:
     """Reasons that a kernel's name shows, by device architecture."""
-    rows = store.rows("SELECT DISTINCT a.device_id, n.name_id, n.text FROM activity a JOIN name n USING (name_id) WHERE a.kind = 'kernel'")
+    rows = store.rows(
+        "SELECT DISTINCT a.device_id, n.name_id, n.text FROM activity a JOIN name n USING (name_id) WHERE a.kind = 'kernel'"
+    )
     reasons = [fallback_reason(text or "", archs.get(device)) for device, _, text in rows]
     store.insert_columns(
         "name_reason",

@@ -35,7 +35,15 @@ def link(store: Store) -> None:
     store.con.execute(_sql("link_launch").replace("{graph_launch}", graph_launch_sql("n.text")))
     store.save("activity_base", _sql("link_cpu" if on_cpu else "link_activity"))
     store.save("host_call", _sql("link_call_final"))
-    for name in ("link_op", "link_call", "link_nesting", "link_owner", "link_segment", "link_launch", "link_external"):
+    for name in (
+        "link_op",
+        "link_call",
+        "link_nesting",
+        "link_owner",
+        "link_segment",
+        "link_launch",
+        "link_external",
+    ):
         store.drop(name)
     for table in RAW:
         store.con.execute(f"DROP VIEW link_{table.name}")

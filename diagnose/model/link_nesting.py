@@ -103,7 +103,9 @@ def _table(store: Store, name: str, columns: tuple[str, ...], rows: Iterator[tup
     with path.open("w", encoding="ascii") as file:
         file.writelines(form % row for row in rows)
     types = ", ".join(f"'{column}': 'BIGINT'" for column in columns)
-    values = ", ".join(f"nullif({column}, {_NONE}) AS {column}" if column == "parent_op_id" else column for column in columns)
+    values = ", ".join(
+        f"nullif({column}, {_NONE}) AS {column}" if column == "parent_op_id" else column for column in columns
+    )
     store.save(
         name,
         f"SELECT {values} FROM read_csv('{path.as_posix()}', header = false, auto_detect = false, delim = ',', "

@@ -1,10 +1,9 @@
-"""Which collective of one rank is which of another: order, checked by the ends, which all ranks reach
-together.
+"""Which collective of one rank is which of another: order, checked by the ends, which all ranks reach together.
 
 A collective ends on all its ranks at nearly the same moment (measured on two H100s: within 25 us), however
-late each began. So for two sequences of the same operation the right pairing is the shift at which the
-differences of their ends are one constant: the skew of the two clocks. No clock is trusted for it; a clock
-known to be common only decides between shifts that fit equally well.
+late each began. So for two sequences of the same operation the right pairing is the shift at which most
+differences of their ends are one constant: the skew of the two clocks. No clock is trusted for it; a clock known
+to be common only decides between shifts that fit equally well.
 """
 
 from bisect import bisect_left
@@ -14,12 +13,14 @@ from statistics import median
 
 # Sequences whose ends, after the skew is taken out, scatter more than this are not of the same collectives.
 TOLERANCE_NS = 200_000
-# Two shifts whose spread differs by less than this factor fit equally well.
-EQUALLY_GOOD = 2.0
 # Ends of one collective scatter this much by themselves.
 NATURAL_NS = 25_000
+# A difference this far from the skew is not of one collective.
+_NEAR_NS = 3 * NATURAL_NS
+# A shift by one layer of a regular run misses only at the edges of steps, one in some hundred collectives.
+_EQUALLY_GOOD = 0.002
 _MIN_OVERLAP = 0.3
-_COARSE, _FINE, _KEPT = 64, 2048, 16
+_COARSE, _FINE, _KEPT = 64, 20_000, 16
 _SEARCH = 2000
 _REACH = 8  # how many lost events in a row a pairing may step over
 _SMOOTH = 0.1  # weight of each new difference in the running skew: clocks drift by parts per million
@@ -27,13 +28,25 @@ _SMOOTH = 0.1  # weight of each new difference in the running skew: clocks drift
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """Pairs of indices, the skew (add it to the first clock to get the second), its spread, and whether it
-    was unique."""
+    """Pairs of indices in order, and the clocks.
+
+    `skew_ns` is what to add to the first clock to get the second, `spread_ns` the median distance of the
+    differences from it; `unique` says that no other shift fitted as well.
+    """
 
     pairs: list[tuple[int, int]]
     skew_ns: float
     spread_ns: float
     unique: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    """A shift (element i of the first with i + shift of the second), how many ends agree, and on which skew."""
+
+    shift: int
+    agreeing: float
+    skew: float
 
 
 def align(
@@ -44,26 +57,24 @@ def align(
     `prior_ns` is a skew already known from another sequence of the same two ranks; `common_clock` says that
     both were recorded against one clock, so that a skew near 0 is more likely than one of a whole step.
     """
-    shifts = _candidates(first, second, prior_ns)
-    rated = sorted((_spread(first, second, s, _COARSE, prior_ns), s) for s in shifts)[:_KEPT]
-    fine = sorted(
-        (_spread(first, second, s, _FINE, prior_ns), s) for (spread, _), s in rated if spread < float("inf")
-    )
+
+    def unlikely(fit: _Fit) -> float:
+        if prior_ns is not None:
+            return abs(fit.skew - prior_ns)
+        # Captures started by one signal hold the same collectives.
+        return abs(fit.skew) if common_clock else abs(fit.shift)
+
+    coarse = [_fit(first, second, shift, _COARSE) for shift in _candidates(first, second, prior_ns)]
+    coarse.sort(key=lambda fit: (-fit.agreeing, unlikely(fit)))
+    fine = [_fit(first, second, fit.shift, _FINE) for fit in coarse[:_KEPT]]
+    if prior_ns is not None:
+        fine = [fit for fit in fine if abs(fit.skew - prior_ns) <= TOLERANCE_NS]
     if not fine:
         return None
-    limit = max(fine[0][0][0] * EQUALLY_GOOD, NATURAL_NS / 10)
-    equal = [(spread, skew, s) for (spread, skew), s in fine if spread <= limit]
-    if prior_ns is not None:
-        chosen = min(equal, key=lambda e: (abs(e[1] - prior_ns), e[0]))
-    elif common_clock:
-        chosen = min(equal, key=lambda e: (abs(e[1]), e[0]))
-    elif len(first) == len(second) and any(s == 0 for _, _, s in equal):
-        # Captures started by one signal hold the same collectives.
-        chosen = next(e for e in equal if e[2] == 0)
-    else:
-        chosen = min(equal, key=lambda e: (e[0], abs(e[2])))
-    spread, skew, shift = chosen
-    pairs = _pair(first, second, shift, skew, max(3 * NATURAL_NS, 6 * spread))
+    most = max(fit.agreeing for fit in fine)
+    equal = [fit for fit in fine if fit.agreeing >= most - max(1, _EQUALLY_GOOD * most)]
+    chosen = min(equal, key=lambda fit: (unlikely(fit), -fit.agreeing))
+    pairs = _pair(first, second, chosen)
     if len(pairs) < max(1, _MIN_OVERLAP * min(len(first), len(second))):
         return None
     differences = [second[j] - first[i] for i, j in pairs]
@@ -72,68 +83,75 @@ def align(
 
 
 def _candidates(first: Sequence[int], second: Sequence[int], prior_ns: float | None) -> list[int]:
-    """Shifts to try: element i of the first with i + shift of the second."""
+    """Shifts to try."""
     a, b = len(first), len(second)
     if prior_ns is not None:
         found: set[int] = set()
-        for i in {0, a // 2, a - 1}:
+        for i in {0, a // 4, a // 2, 3 * a // 4, a - 1}:
             at = bisect_left(second, first[i] + prior_ns)
             found |= {j - i for j in range(max(at - 2, 0), min(at + 2, b))}
         return sorted(found)
     overlap = max(1, int(_MIN_OVERLAP * min(a, b)))
     low, high = overlap - a, b - overlap
-    middle = (b - a) // 2
-    return list(range(max(low, min(middle, 0) - _SEARCH), min(high, max(middle, 0) + _SEARCH) + 1))
+    return list(range(max(low, min(b - a, 0) - _SEARCH), min(high, max(b - a, 0) + _SEARCH) + 1))
 
 
-def _spread(
-    first: Sequence[int], second: Sequence[int], shift: int, most: int, prior_ns: float | None
-) -> tuple[float, float]:
-    """(mean distance of the differences from their median, the median), over at most `most` consecutive-ish
-    pairs.
+def _fit(first: Sequence[int], second: Sequence[int], shift: int, samples: int) -> _Fit:
+    """The most differences of ends that lie within twice the tolerance of each other, and their middle.
 
-    The mean, each distance capped, sees what a median would not: a shift by one layer fits all but the steps'
-    edges.
+    A count, not an average: events lost midway displace the rest, and a short overlap must not win by being
+    short.
     """
     start, stop = max(0, -shift), min(len(first), len(second) - shift)
     if stop <= start:
-        return float("inf"), 0.0
-    stride = max(1, (stop - start) // most)
-    differences = [second[i + shift] - first[i] for i in range(start, stop, stride)]
-    centre = median(differences)
-    if prior_ns is not None and abs(centre - prior_ns) > TOLERANCE_NS:
-        return float("inf"), centre
-    cap = 25 * TOLERANCE_NS
-    return sum(min(abs(d - centre), cap) for d in differences) / len(differences), centre
+        return _Fit(shift, 0.0, 0.0)
+    stride = max(1, (stop - start) // samples)
+    differences = sorted(second[i + shift] - first[i] for i in range(start, stop, stride))
+    best, middle, low = 0, 0, 0
+    for high, value in enumerate(differences):
+        while value - differences[low] > 2 * _NEAR_NS:
+            low += 1
+        if high - low + 1 > best:
+            best, middle = high - low + 1, (low + high) // 2
+    return _Fit(shift, best * (stop - start) / len(differences), differences[middle])
 
 
-def _pair(
-    first: Sequence[int], second: Sequence[int], shift: int, skew: float, tolerance: float
+def _pair(first: Sequence[int], second: Sequence[int], fit: _Fit) -> list[tuple[int, int]]:
+    """Walk both ways from a pair that agrees, stepping over lost events, following the skew as it drifts."""
+    start, stop = max(0, -fit.shift), min(len(first), len(second) - fit.shift)
+    anchor = min(range(start, stop), key=lambda i: abs(second[i + fit.shift] - first[i] - fit.skew))
+    after = _walk(first, second, anchor, anchor + fit.shift, fit.skew, 1)
+    before = _walk(first, second, anchor - 1, anchor + fit.shift - 1, fit.skew, -1)
+    return before[::-1] + after
+
+
+def _walk(
+    first: Sequence[int], second: Sequence[int], i: int, j: int, skew: float, step: int
 ) -> list[tuple[int, int]]:
-    """Walk both sequences, stepping over events that one of them lost, following the skew as it drifts."""
     pairs: list[tuple[int, int]] = []
-    i, j = max(0, -shift), max(0, shift)
-    while i < len(first) and j < len(second):
+    while 0 <= i < len(first) and 0 <= j < len(second):
         off = second[j] - first[i] - skew
-        if abs(off) <= tolerance:
-            pairs.append((i, j))
-            skew += _SMOOTH * off
-            i, j = i + 1, j + 1
-            continue
-        step = _resume(first, second, i, j, skew, tolerance)
-        if step is None:
-            i, j = (i + 1, j) if off > 0 else (i, j + 1)
-        else:
-            i, j = step
+        if abs(off) > _NEAR_NS:
+            resumed = _resume(first, second, i, j, skew, step)
+            if resumed is None:
+                # The one that is behind (ahead, when walking back) has no partner.
+                i, j = (i + step, j) if off * step > 0 else (i, j + step)
+                continue
+            i, j = resumed
+            off = second[j] - first[i] - skew
+        pairs.append((i, j))
+        skew += _SMOOTH * off
+        i, j = i + step, j + step
     return pairs
 
 
 def _resume(
-    first: Sequence[int], second: Sequence[int], i: int, j: int, skew: float, tolerance: float
+    first: Sequence[int], second: Sequence[int], i: int, j: int, skew: float, step: int
 ) -> tuple[int, int] | None:
     """The nearest pair ahead that fits, when at most a few events were lost on one side."""
     for lost in range(1, _REACH + 1):
-        for a, b in ((i, j + lost), (i + lost, j)):
-            if a < len(first) and b < len(second) and abs(second[b] - first[a] - skew) <= tolerance:
+        for a, b in ((i, j + step * lost), (i + step * lost, j)):
+            inside = 0 <= a < len(first) and 0 <= b < len(second)
+            if inside and abs(second[b] - first[a] - skew) <= _NEAR_NS:
                 return a, b
     return None

@@ -63,9 +63,11 @@ def devices(store: Store, roofs: dict[int, Roofs | None], notes: dict[int, str])
                 rank=store.scalar("SELECT any_value(rank) FROM source"),
                 window=Window(start_ns=start, end_ns=end, wall_ns=end - start),
                 attribution_ns=_attribution(
-                    store.rows("SELECT bucket, sum(ns) FROM phase_bucket WHERE device_id = ? GROUP BY bucket", device)
+                    store.rows(
+                        "SELECT bucket, sum(ns) FROM phase_bucket WHERE device_id = ? GROUP BY bucket", device
+                    )
                 ),
-                roofs=[RoofRow(**row) for row in mine.rows()] if mine else [],  # type: ignore[arg-type]
+                roofs=[RoofRow(**row) for row in mine.rows()] if mine else [],
                 sm_count=info.get("sm_count"),
                 memory_bytes=info.get("memory_bytes"),
                 match_note=notes.get(device),
@@ -139,9 +141,15 @@ def phases(store: Store, roofs: dict[int, Roofs | None]) -> list[Phase]:
                 attribution_ns=attribution,
                 step_time_ns={k: times[k] for k in ("p50", "p90", "p99")},
                 ideal_step_ns=ideal["ideal_ns"] / steps if ideal["ideal_ns"] is not None else None,
-                efficiency=ideal["ideal_ns"] / observed if ideal["ideal_ns"] is not None and observed else None,
-                mfu=ideal["flop_time_ns"] / observed if ideal["flop_time_ns"] is not None and observed else None,
-                mbu=ideal["byte_time_ns"] / observed if ideal["byte_time_ns"] is not None and observed else None,
+                efficiency=ideal["ideal_ns"] / observed
+                if ideal["ideal_ns"] is not None and observed
+                else None,
+                mfu=ideal["flop_time_ns"] / observed
+                if ideal["flop_time_ns"] is not None and observed
+                else None,
+                mbu=ideal["byte_time_ns"] / observed
+                if ideal["byte_time_ns"] is not None and observed
+                else None,
                 limit="inconclusive",
                 confidence=None,
                 sequences=tokens["sequences"],
@@ -181,13 +189,24 @@ def _ideal(store: Store, phase: str, roofs: dict[int, Roofs | None]) -> dict[str
         if nbytes and mine.spec.peak_bandwidth:
             byte_ns += nbytes / mine.spec.peak_bandwidth * 1e9
     share = modelled_ns / kernel_ns
-    note = None if share > 0.995 else f"{100 * (1 - share):.1f} % of kernel time has no roof time and counts as measured"
-    return {"ideal_ns": float(ideal), "flop_time_ns": flop_ns or None, "byte_time_ns": byte_ns or None, "note": note}
+    note = (
+        None
+        if share > 0.995
+        else f"{100 * (1 - share):.1f} % of kernel time has no roof time and counts as measured"
+    )
+    return {
+        "ideal_ns": float(ideal),
+        "flop_time_ns": flop_ns or None,
+        "byte_time_ns": byte_ns or None,
+        "note": note,
+    }
 
 
 def outside_steps(store: Store) -> OutsideSteps:
     """Device time that no step is charged with."""
-    attribution = _attribution(store.rows("SELECT bucket, sum(ns) FROM phase_bucket WHERE phase IS NULL GROUP BY bucket"))
+    attribution = _attribution(
+        store.rows("SELECT bucket, sum(ns) FROM phase_bucket WHERE phase IS NULL GROUP BY bucket")
+    )
     return OutsideSteps(wall_ns=sum(attribution.values()), attribution_ns=attribution)
 
 
@@ -218,7 +237,9 @@ def kernels(store: Store) -> list[KernelRow]:
                 gbps=nbytes / rate if nbytes and rate else None,
                 intensity=flops / nbytes if flops and nbytes else None,
                 regime=r["regime"],
-                percent_of_roof=100 * r["ideal_ns"] / r["ideal_rate_ns"] if r["ideal_ns"] and r["ideal_rate_ns"] else None,
+                percent_of_roof=100 * r["ideal_ns"] / r["ideal_rate_ns"]
+                if r["ideal_ns"] and r["ideal_rate_ns"]
+                else None,
                 bound=r["bound"],
                 reason=r["reason"],
                 cost_source=r["source"],
@@ -279,7 +300,10 @@ def timeline(store: Store) -> list[TimelineSegment]:
         SELECT device_id, w0 + min(i) * cell, w0 + (max(i) + 1) * cell, bucket, arg_max(cause, i), step_id
         FROM runs GROUP BY device_id, bucket, step_id, run, w0, cell ORDER BY 1, 2"""
     )
-    return [TimelineSegment(device=d, start_ns=s, end_ns=e, bucket=b, cause=c, step_id=st) for d, s, e, b, c, st in rows]
+    return [
+        TimelineSegment(device=d, start_ns=s, end_ns=e, bucket=b, cause=c, step_id=st)
+        for d, s, e, b, c, st in rows
+    ]
 
 
 def total_attribution(parts: list[Device]) -> Attribution:

@@ -64,7 +64,13 @@ def build(store: Store, devices: tuple[int, ...]) -> "StepOutcome":
             "end_ns": [s[2] for s in spans],
             "provenance": [s[3] for s in spans],
         },
-        {"step_id": "INTEGER", "device_id": "INTEGER", "start_ns": "BIGINT", "end_ns": "BIGINT", "provenance": "VARCHAR"},
+        {
+            "step_id": "INTEGER",
+            "device_id": "INTEGER",
+            "start_ns": "BIGINT",
+            "end_ns": "BIGINT",
+            "provenance": "VARCHAR",
+        },
     )
     store.con.execute(read_sql("diagnose.model", "step_spans.sql"))
     return StepOutcome("+".join(sorted(sources)) or "window", "", len(spans), 0)
@@ -115,7 +121,12 @@ def _repeating(store: Store, device: int) -> list[tuple[int, int]]:
     sequence = _read(store, device)
     counts = Counter(sequence.token)
     often = [token for token, count in counts.items() if count >= MIN_STEPS]
-    names = dict(store.rows("SELECT name_id, text FROM name WHERE name_id IN (SELECT unnest(?::BIGINT[]))", [t for t in often if t >= 0]))
+    names = dict(
+        store.rows(
+            "SELECT name_id, text FROM name WHERE name_id IN (SELECT unnest(?::BIGINT[]))",
+            [t for t in often if t >= 0],
+        )
+    )
     markers = [t for t in often if t < 0 or family(names.get(t, "")) in MARKER_FAMILIES]
     markers.sort(key=lambda t: (counts[t], t))
     for marker in markers[:MAX_MARKERS]:

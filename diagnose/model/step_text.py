@@ -187,7 +187,10 @@ _FORMS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], StepText]], ...] 
     (_PLAIN, _plain),
 )
 
-_LOADER = re.compile(r"^enumerate\(DataLoader\)|DataLoader.*__next__|^(data_?loader|input_pipeline|load_batch)\b", re.IGNORECASE)
+_LOADER = re.compile(
+    r"^enumerate\(DataLoader\)|DataLoader.*__next__|^(data_?loader|input_pipeline|load_batch)\b",
+    re.IGNORECASE,
+)
 _CAPTURE = re.compile(r"^capture_\d+_(FULL|PIECEWISE|DECODE|EXTEND|PREFILL|\w+)$")
 
 

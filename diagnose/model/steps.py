@@ -39,7 +39,9 @@ class StepOutcome:
     without_work: int
 
 
-def build_steps(store: Store, step_annotation: str | None = None, devices: tuple[int, ...] = ()) -> StepOutcome:
+def build_steps(
+    store: Store, step_annotation: str | None = None, devices: tuple[int, ...] = ()
+) -> StepOutcome:
     """Find the steps of every device in `devices` and write `step` and `owner`.
 
     UsageError when `step_annotation` is no regular expression, or matches nothing.
@@ -54,7 +56,9 @@ def build_steps(store: Store, step_annotation: str | None = None, devices: tuple
     if user is not None and not any(step.read.form == "user" for step in host_steps):
         from diagnose.errors import UsageError
 
-        raise UsageError(f"--step-annotation {step_annotation!r} matches no annotation of the trace; `diagnose query TRACE \"SELECT DISTINCT text FROM annotation\"` lists them")
+        raise UsageError(
+            f'--step-annotation {step_annotation!r} matches no annotation of the trace; `diagnose query TRACE "SELECT DISTINCT text FROM annotation"` lists them'
+        )
     if host_steps:
         outcome = _own_by_annotation(store, host_steps, on_device)
         if outcome is not None:
@@ -65,7 +69,10 @@ def build_steps(store: Store, step_annotation: str | None = None, devices: tuple
 def _annotated(store: Store, user: re.Pattern[str] | None, origins: tuple[str, ...]) -> list[HostStep]:
     """Engine annotations as steps: the innermost of nested ones, with the counts of the outer ones."""
     marks = ", ".join("?" for _ in origins)
-    texts = [row[0] for row in store.rows(f"SELECT DISTINCT text FROM annotation WHERE origin IN ({marks})", *origins)]
+    texts = [
+        row[0]
+        for row in store.rows(f"SELECT DISTINCT text FROM annotation WHERE origin IN ({marks})", *origins)
+    ]
     parsed = {text: read for text in texts if text and (read := parse_step(text, user)) is not None}
     if not parsed:
         return []
@@ -129,7 +136,9 @@ def _write_loaders(store: Store) -> None:
     """Input-pipeline annotations, which are never part of a step: `loader(process, thread, start_ns, end_ns, text)`."""
     texts = [
         row[0]
-        for row in store.rows("SELECT DISTINCT text FROM annotation WHERE origin IN ('user_annotation', 'nvtx', 'nvtx_start_end')")
+        for row in store.rows(
+            "SELECT DISTINCT text FROM annotation WHERE origin IN ('user_annotation', 'nvtx', 'nvtx_start_end')"
+        )
         if row[0] and is_loader(row[0])
     ]
     store.con.execute(
