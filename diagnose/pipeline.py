@@ -64,7 +64,7 @@ def prepare(path: Path, options: Options, progress: Progress | None = None) -> A
         step = (lambda done, total: progress("reading", done, total)) if progress else None
         load(path, store, python=options.python, low_memory=options.low_memory, progress=step)
         link(store)
-        roofs, notes, archs = _devices(store, options)
+        roofs, notes = _devices(store, options)
         bounds.write_families(store)
         outcome = build_steps(store, options.step_annotation, tuple(roofs))
         public_views(store)
@@ -98,7 +98,6 @@ def _devices(
         )
     roofs: dict[int, Roofs | None] = {}
     notes: dict[int, str] = {}
-    archs: dict[int, str | None] = {}
     given = resolve(options.device) if options.device else None
     for device in active:
         rows = store.dicts("SELECT * FROM device WHERE device_id = ?", device)
@@ -114,9 +113,7 @@ def _devices(
             )
             roofs[device] = Roofs(match.spec) if match.spec else None
             notes[device] = match.note
-        mine = roofs[device]
-        archs[device] = info.get("arch") or (mine.spec.arch if mine else None)
-    return roofs, notes, archs
+    return roofs, notes
 
 
 def diagnose_trace(path: Path, options: Options, progress: Progress | None = None) -> Diagnosis:

@@ -47,7 +47,7 @@ class Change:
 
 
 def _bucket(part: str) -> str:
-    return part.split(":")[0]
+    return part.split(":", maxsplit=1)[0]
 
 
 def _table(factors: dict[str, Factor], default: Factor = NOISE) -> Callable[[str], Factor]:

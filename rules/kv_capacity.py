@@ -7,6 +7,10 @@ Refuted by: usage well below 1, running at the slot cap, an empty queue. A kerne
 
 from diagnose.rules.base import Assessment, Context, Need, Row, Rule
 
+CAPTURE = (
+    "engine metrics or log beside the trace: --metrics FILE (vLLM kv_cache_usage_perc, num_requests_waiting; "
+    "SGLang token_usage, num_queue_reqs) or --log FILE"
+)
 THRESHOLDS: dict[str, object] = {}
 
 
@@ -25,7 +29,7 @@ RULE = Rule(
     thresholds={},
     assess=assess,
     experiments=("half-batch",),
-    required=(Need("serving", "engine metrics or log beside the trace: --metrics FILE (vLLM kv_cache_usage_perc, num_requests_waiting; SGLang token_usage, num_queue_reqs) or --log FILE"),),
+    required=(Need("serving", CAPTURE),),
     refuters=("usage below 0.7", "running at the slot cap", "nobody waiting"),
     cases=("Qwen2-7B on A100, pool 93,872 against 464,848 tokens: 2,057 and 4,443 tok/s",),
 )  # fmt: skip

@@ -82,7 +82,8 @@ def build_bounds(store: Store, roofs: dict[int, Roofs | None], archs: dict[int, 
     """Write `bound` for every activity. `roofs` and `archs` by device id; a device without roofs stays unmodelled."""
     store.con.execute(read_sql("diagnose.model", "share.sql"))
     distinct = store.dicts(
-        """SELECT DISTINCT a.device_id, c.flops, c.bytes_min, c.bytes_low, c.dtype, c.m, c.n, c.k, c.batch, c.attention_length, c.head_dim, contains(coalesce(c.shape, ''), ' causal') AS causal
+        """SELECT DISTINCT a.device_id, c.flops, c.bytes_min, c.bytes_low, c.dtype, c.m, c.n, c.k, c.batch, c.attention_length, c.head_dim,
+            contains(coalesce(c.shape, ''), ' causal') AS causal
         FROM cost c JOIN activity a USING (kernel_id)"""
     )
     results = [_roofed(roofs.get(row["device_id"]), row) for row in distinct]
