@@ -1,4 +1,5 @@
-"""The page: one offline HTML file that holds the verdict, every chart with its table, and the contract's JSON once."""
+"""The page: one offline HTML file that holds the verdict, every chart with its table, and the contract's JSON
+once."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from diagnose.contract import Diagnosis
-from diagnose.reports import kernels, view
+from diagnose.reports import kernels, tables, view
 from diagnose.reports.charts import attribution, counters, latency, memory, roofline, timeline, what_if
 from diagnose.reports.charts.figure import Column, Figure, Table
 from diagnose.reports.json import to_json
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 
 _HERE = Path(__file__).resolve().parent
 _STATIC_KERNELS = 25
-# Above this the embedded JSON is compressed, so that a trace with thousands of kernel rows stays under the page's 2 MB.
+# Above this the embedded JSON is compressed, so that a trace with thousands of kernel rows stays under the
+# page's 2 MB.
 _PLAIN_JSON_BYTES = 400_000
 
 _OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z0-9-]+(?: (?:FILE|NAME|DIR|REGEX))?)")
@@ -37,31 +39,43 @@ _OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z0-9-]+(?: (?:FILE|NAME|DIR|REGEX))?
 _UNSAFE_IN_SCRIPT = re.compile("[<\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 SECTIONS = (
-    ("verdict", "Verdict"), ("time", "Time"), ("limits", "Limits"), ("hypotheses", "Hypotheses"),
-    ("roofline", "Roofline"), ("timeline", "Timeline"), ("kernels", "Kernels"), ("latency", "Latency"),
-    ("memory", "Memory, KV"), ("what-if", "What if"), ("ranks", "Ranks"), ("quality", "Data quality"),
+    ("verdict", "Verdict"),
+    ("time", "Time"),
+    ("limits", "Limits"),
+    ("hypotheses", "Hypotheses"),
+    ("roofline", "Roofline"),
+    ("timeline", "Timeline"),
+    ("kernels", "Kernels"),
+    ("latency", "Latency"),
+    ("memory", "Memory, KV"),
+    ("what-if", "What if"),
+    ("ranks", "Ranks"),
+    ("quality", "Data quality"),
     ("provenance", "Provenance"),
-)  # fmt: skip
+)
 
 # What each section says when the result has nothing for it: what to attach.
 ABSENT = {
     "roofline": "No kernel has both FLOPs and bytes, so there is no roofline. Record shapes (torch profiler: "
     "record_shapes=True), or name the model with --model for step arithmetic.",
-    "timeline": "No timeline: no trace was given.",
-    "kernels": "No kernels: no trace was given.",
-    "latency": "A trace alone holds no request latencies. Attach a benchmark result (--bench FILE: vllm bench serve, sglang "
-    "bench_serving, aiperf, genai-perf) or engine metrics (--metrics FILE) to see TTFT, inter-token latency and "
-    "throughput with their distributions.",
-    "memory": "Memory and KV cache are unknown. Attach the model's config (--model FILE or NAME) and the server's start-up "
-    "log (--log FILE) or its metrics (--metrics FILE) to see the budget, KV bytes per token and how full the pool ran.",
-    "what_if": "No what-if curve. It needs decode steps, the model's config (--model) and the KV budget (--log or --metrics).",
-    "ranks": "One device. Give the traces of all ranks in one call (diagnose rank0.json rank1.json …) to see them side by "
-    "side and to tell transfer from waiting.",
+    "timeline": "No timeline: the result holds no stretches of device time. It needs a trace.",
+    "kernels": "The result holds no kernels. They need a trace.",
+    "latency": "A trace alone holds no request latencies. Attach a benchmark result (--bench FILE: vllm "
+    "bench serve, sglang bench_serving, aiperf, genai-perf) or engine metrics (--metrics FILE) to see TTFT, "
+    "inter-token latency and throughput with their distributions.",
+    "memory": "Memory and KV cache are unknown. Attach the model's config (--model FILE or NAME) and the "
+    "server's start-up log (--log FILE) or its metrics (--metrics FILE) to see the budget, KV bytes per "
+    "token and how full the pool ran.",
+    "what_if": "No what-if curve. It needs decode steps, the model's config (--model) and the KV budget "
+    "(--log or --metrics).",
+    "ranks": "One device. Give the traces of all ranks in one call (diagnose rank0.json rank1.json …) to see "
+    "them side by side and to tell transfer from waiting.",
 }
 
 
 def warm_up() -> None:
-    """Import what the page needs. Call it from a thread while the trace is read: the imports take a third of a second."""
+    """Import what the page needs. Call it from a thread while the trace is read: the imports take a third of
+    a second."""
     import altair
     import polars  # noqa: F401
 
@@ -71,12 +85,14 @@ def warm_up() -> None:
 
 
 def to_html(d: Diagnosis) -> str:
-    """The whole page. Every string of the result is escaped; the page loads nothing and runs only its two own scripts."""
+    """The whole page. Every string of the result is escaped; the page loads nothing and runs only its two own
+    scripts."""
     return _environment().get_template("report.html.j2").render(_context(d))
 
 
 def json_script(value: Any) -> Markup:
-    """A value as JSON that is safe inside a script element: `<` and direction controls are written as `\\uXXXX`."""
+    """A value as JSON that is safe inside a script element: `<` and direction controls are written as
+    `\\uXXXX`."""
     from markupsafe import Markup
 
     text = (value if isinstance(value, bytes) else msgspec.json.encode(value)).decode()
@@ -84,7 +100,8 @@ def json_script(value: Any) -> Markup:
 
 
 def prose(text: str) -> Markup:
-    """A sentence for the page: options such as `--metrics FILE` as unbreakable code, numbers kept with their units."""
+    """A sentence for the page: options such as `--metrics FILE` as unbreakable code, numbers kept with their
+    units."""
     from markupsafe import Markup, escape
 
     escaped = str(escape(keep_units(clean(text))))
@@ -108,8 +125,8 @@ def page_parts(title: str, tool_version: str) -> dict[str, Any]:
         "title": title,
         "tool_version": tool_version,
         "marker": Markup(MARKER),
-        "csp": f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
-        "form-action 'none'",
+        "csp": f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; "
+        "base-uri 'none'; form-action 'none'",
         "css": Markup(_text("templates/page.css")),
         "bundle": Markup(scripts[0]),
         "app": Markup(scripts[1]),
@@ -140,13 +157,22 @@ def _environment() -> Environment:
     import jinja2
 
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_HERE / "templates"), autoescape=True, undefined=jinja2.StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True, auto_reload=False,
-    )  # fmt: skip
+        loader=jinja2.FileSystemLoader(_HERE / "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
     filters: dict[str, Callable[..., Any]] = {
-        "clean": clean, "shorten": shorten, "sentence": sentence, "slug": slug, "json_script": json_script,
-        "units": keep_units, "prose": prose,
-    }  # fmt: skip
+        "clean": clean,
+        "shorten": shorten,
+        "sentence": sentence,
+        "slug": slug,
+        "json_script": json_script,
+        "units": keep_units,
+        "prose": prose,
+    }
     environment.filters.update(filters)
     return environment
 
@@ -193,22 +219,28 @@ def _context(d: Diagnosis) -> dict[str, Any]:
         **_figures(d),
         **_kernels(d),
         "throughput": _throughput(d),
-        "representative": view.key_values("Is the capture representative?", d.representative),
-        "kv": view.key_values("KV cache", d.kv),
-        "rank_message": sentence((d.rank_summary or {}).get("message")),
-        "rank_table": view.key_values("Ranks", {k: x for k, x in (d.rank_summary or {}).items() if k != "message"}),
+        "representative_message": tables.message_of(d.representative),
+        "representative": tables.key_values("Is the capture representative of the deploy?", d.representative),
+        "kv": tables.key_values("KV cache", d.kv),
+        "rank_message": tables.message_of(d.rank_summary),
+        "rank_table": tables.key_values("Ranks", d.rank_summary),
         "notes": view.notes(d),
-        "coverage": view.coverage_table(d),
+        "coverage": tables.coverage_table(d),
         "unmodelled": _unmodelled(d),
-        "source_table": view.source_table(d),
-        "device_rows": view.device_table(d),
-        "roof_rows": view.roof_table(d),
-        "model_table": view.key_values("Model", d.model),
+        "source_table": tables.source_table(d),
+        "device_rows": tables.device_table(d),
+        "roof_rows": tables.roof_table(d),
+        "model_table": tables.key_values("Model", d.model),
         "config_table": _config(d),
-        "download_name": f"{slug(clean(d.source[0].path).split('.')[0]) if d.source else 'run'}.diagnosis.json",
+        "download_name": _download_name(d),
         "data": data,
         "data_encoding": encoding,
     }
+
+
+def _download_name(d: Diagnosis) -> str:
+    stem = slug(clean(d.source[0].path).split(".")[0]) if d.source else "run"
+    return f"{stem[:60]}.diagnosis.json"
 
 
 def _figures(d: Diagnosis) -> dict[str, Figure | list[Figure] | None]:
@@ -257,7 +289,10 @@ def _unmodelled(d: Diagnosis) -> Table | None:
     return Table(
         "Longest kernels without a cost model",
         columns,
-        [[shorten(row.get("name"), 90), unit.text(row.get("time_ns")), count(row.get("count"))] for row in rows],
+        [
+            [shorten(row.get("name"), 90), unit.text(row.get("time_ns")), count(row.get("count"))]
+            for row in rows
+        ],
     )
 
 
@@ -265,5 +300,8 @@ def _config(d: Diagnosis) -> Table | None:
     if not d.engine_config:
         return None
     columns = [Column(label, numeric=False) for label in ("setting", "value", "origin")]
-    rows = [[clean(row.get("key")), shorten(row.get("value"), 200), clean(row.get("origin"))] for row in d.engine_config]
+    rows = [
+        [clean(row.get("key")), shorten(row.get("value"), 200), clean(row.get("origin"))]
+        for row in d.engine_config
+    ]
     return Table("Engine configuration", columns, rows)

@@ -12,7 +12,8 @@ from diagnose.reports.words import bucket_label, words
 
 @dataclass(frozen=True, slots=True)
 class KernelColumn:
-    """A column of the kernel table; `key` is the contract's field, or `share` and `per_call`, computed for display."""
+    """A column of the kernel table; `key` is the contract's field, or `share` and `per_call`, computed for
+    display."""
 
     key: str
     label: str

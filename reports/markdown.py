@@ -1,7 +1,7 @@
 """The diagnosis as Markdown for a ticket: CommonMark with tables, no HTML but the marker comment."""
 
 from diagnose.contract import Diagnosis
-from diagnose.reports import view
+from diagnose.reports import tables, view
 from diagnose.reports.charts.attribution import attribution_figure_table
 from diagnose.reports.charts.figure import Table
 from diagnose.reports.kernels import COLUMNS, kernel_lines
@@ -17,7 +17,8 @@ _KERNEL_KEYS = ("phase", "count", "time_ns", "share", "percent_of_roof", "bound"
 
 
 def to_markdown(d: Diagnosis) -> str:
-    """The report as Markdown. Strings from the trace are escaped or in code spans: they cannot link, mention or format."""
+    """The report as Markdown. Strings from the trace are escaped or in code spans: they cannot link, mention
+    or format."""
     v = d.verdict
     subject = "Inconclusive" if v.limit == "inconclusive" else f"Limited by {limit_name(v.limit)}"
     trust = "" if v.calibrated or v.confidence is None else " (uncalibrated)"
@@ -25,13 +26,15 @@ def to_markdown(d: Diagnosis) -> str:
         MARKER,
         f"## {esc(subject)}",
         f"**{esc(sentence(v.summary))}**",
-        f"Confidence {confidence(v.confidence)}{trust} for {esc(OBJECTIVE.get(v.objective, words(v.objective)))}; "
+        f"Confidence {confidence(v.confidence)}{trust} for "
+        f"{esc(OBJECTIVE.get(v.objective, words(v.objective)))}; "
         f"runner-up: {esc(limit_name(v.runner_up) if v.runner_up else 'none')}; "
         f"binds next: {esc(limit_name(v.next) if v.next else 'unknown')}.",
         _list([sentence(s) for s in v.by_phase]),
         _trial(d),
         f"**Ruled out:**\n\n{_list([sentence(s) for s in v.ruled_out]) or 'Nothing was ruled out.'}",
-        f"**Could not be told:**\n\n{_list([sentence(s) for s in v.could_not_tell]) or 'Nothing was left open.'}",
+        f"**Could not be "
+        f"told:**\n\n{_list([sentence(s) for s in v.could_not_tell]) or 'Nothing was left open.'}",
         "**Facts:** " + "; ".join(f"{f.label} {esc(f.value)}" for f in view.facts(d)),
         _time(d),
         _limits(d),
@@ -109,7 +112,8 @@ def _limits(d: Diagnosis) -> str:
 
 def _evidence(lines: list[view.EvidenceLine]) -> str:
     return "\n".join(
-        f"- {PROVENANCE[e.provenance][0] + ' ' if e.provenance in PROVENANCE else ''}{esc(e.metric)}: **{esc(e.value)}**"
+        f"- {PROVENANCE[e.provenance][0] + ' ' if e.provenance in PROVENANCE else ''}{esc(e.metric)}: "
+        f"**{esc(e.value)}**"
         + (f" ({esc(e.wanted)})" if e.wanted else "")
         + (f", {esc(e.note)}" if e.note else "")
         for e in lines
@@ -124,7 +128,8 @@ def _hypotheses(d: Diagnosis) -> str:
             continue
         gain = f"; recoverable: {esc(c.gain)}{', ' + esc(c.scope) if c.scope else ''}" if c.gain else ""
         parts.append(
-            f"#### {esc(c.limit)}, {esc(c.phase)} ({c.status_word}, confidence {c.confidence}{gain})\n\n{esc(c.statement)}"
+            f"#### {esc(c.limit)}, {esc(c.phase)} ({c.status_word}, confidence "
+            f"{c.confidence}{gain})\n\n{esc(c.statement)}"
         )
         if c.evidence:
             parts.append(_evidence(c.evidence))
@@ -157,7 +162,10 @@ def _kernels(d: Diagnosis) -> str:
     rows = [
         _row(
             [code(line.name, 80, in_table=True)]
-            + [esc(line.cells[c.key]) + (f": {esc(line.reason)}" if c.key == "bound" and line.reason else "") for c in columns]
+            + [
+                esc(line.cells[c.key]) + (f": {esc(line.reason)}" if c.key == "bound" and line.reason else "")
+                for c in columns
+            ]
         )
         for line in kernel_lines(d.kernels, _KERNELS)
     ]
@@ -168,15 +176,16 @@ def _kernels(d: Diagnosis) -> str:
 def _quality(d: Diagnosis) -> str:
     lines = [f"- {severity}: {esc(message)} {code(name)}" for severity, name, message in view.notes(d)]
     body = "\n".join(lines) or "No notes."
-    coverage = view.coverage_table(d)
+    coverage = tables.coverage_table(d)
     return "### Data quality\n\n" + body + (f"\n\n{table(coverage)}" if coverage else "")
 
 
 def _provenance(d: Diagnosis) -> str:
     sources = [
-        f"- {code(s.path)}, {esc(s.format)}, SHA-256 {code(s.sha256) if s.sha256 else 'unknown'}" for s in d.source
+        f"- {code(s.path)}, {esc(s.format)}, SHA-256 {code(s.sha256) if s.sha256 else 'unknown'}"
+        for s in d.source
     ]
-    roofs = view.roof_table(d)
+    roofs = tables.roof_table(d)
     marks = ", ".join(f"{sign} {esc(meaning)}" for sign, meaning in PROVENANCE.values())
     parts = ["### Provenance", "\n".join(sources) or "No input is named."]
     if roofs.rows:

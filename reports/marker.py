@@ -1,4 +1,5 @@
-"""How a report of this tool is recognised, so that only an earlier report is ever overwritten without asking."""
+"""How a report of this tool is recognised, so that only an earlier report is ever overwritten without
+asking."""
 
 import base64
 import gzip
@@ -14,13 +15,16 @@ DATA_ID = "diagnosis"
 _HEAD = 4096
 _JSON_START = re.compile(rb'\s*\{\s*"schema"\s*:\s*"diagnose(-compare)?/\d+"')
 _DATA = re.compile(
-    rb'<script type="application/json" id="' + DATA_ID.encode() + rb'"( data-encoding="gzip\+base64")?>(.*?)</script>',
+    rb'<script type="application/json" id="'
+    + DATA_ID.encode()
+    + rb'"( data-encoding="gzip\+base64")?>(.*?)</script>',
     re.DOTALL,
 )
 
 
 def is_own_report(path: Path | str) -> bool:
-    """True when the file is a page, Markdown or JSON that this tool wrote; False for anything else, also when absent.
+    """True when the file is a page, Markdown or JSON that this tool wrote; False for anything else, also when
+    absent.
 
     Reads the first 4 KiB only. A trace never starts with either marker, whatever its name.
     """

@@ -12,7 +12,8 @@ _FLOP = (("PFLOP", 1e15), ("TFLOP", 1e12), ("GFLOP", 1e9), ("MFLOP", 1e6), ("FLO
 
 
 def sig3(value: float | None, unknown: str = UNKNOWN) -> str:
-    """Three significant digits without an exponent between 0.0001 and 10**15: 84.53 -> 84.5, 1465.2 -> 1,470."""
+    """Three significant digits without an exponent between 0.0001 and 10**15: 84.53 -> 84.5, 1465.2 ->
+    1,470."""
     if value is None or not math.isfinite(value):
         return unknown
     if value == 0:
@@ -106,7 +107,8 @@ def flop_count(value: float | None) -> str:
 
 
 def quantity(value: float | str | None, unit: str) -> str:
-    """A value of a typed fact with its unit. A unit of `ns` becomes a readable duration, `B` a readable size."""
+    """A value of a typed fact with its unit. A unit of `ns` becomes a readable duration, `B` a readable
+    size."""
     if isinstance(value, str):
         return value if not unit else f"{value} {unit}"
     if value is None:

@@ -25,9 +25,11 @@ def wants_color() -> bool:
 
 
 def summary(d: Diagnosis, *, width: int | None = None, color: bool | None = None) -> str:
-    """The verdict, time, limits, what was ruled out or left open, the first experiment and the notes, as text.
+    """The verdict, time, limits, what was ruled out or left open, the first experiment and the notes, as
+    text.
 
-    `width` in columns (default: the terminal's, at most 100), `color` with ANSI colours (default: `wants_color()`; NO_COLOR
+    `width` in columns (default: the terminal's, at most 100), `color` with ANSI colours (default:
+    `wants_color()`; NO_COLOR
     wins over True). Nothing in it is wider than `width`; control characters of trace strings are written out.
     """
     columns = max(40, min(width or shutil.get_terminal_size((80, 24)).columns, 120 if width else 100))
@@ -54,7 +56,10 @@ def summary(d: Diagnosis, *, width: int | None = None, color: bool | None = None
 def _facts_line(d: Diagnosis) -> str:
     value = {f.label: f.value for f in facts(d)}
     texts = [
-        *(value[k] if value[k] != UNKNOWN else f"{k} {UNKNOWN}" for k in ("device", "model", "engine", "precision")),
+        *(
+            value[k] if value[k] != UNKNOWN else f"{k} {UNKNOWN}"
+            for k in ("device", "model", "engine", "precision")
+        ),
         value["batch and context"] if value["batch and context"] != UNKNOWN else "batch and context unknown",
         f"steps {value['steps analysed']}",
         f"profiler {value['profiler']}",

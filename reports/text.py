@@ -1,9 +1,10 @@
-"""Strings from a trace made safe to show: control characters made visible, long names shortened in the middle."""
+"""Strings from a trace made safe to show: control characters made visible, long names shortened in the
+middle."""
 
 import re
 
-# C0 and C1 controls, line and paragraph separators, zero-width and bidirectional controls, byte-order marks and lone
-# surrogates: none may reach a terminal, a ticket or a page as they are.
+# C0 and C1 controls, line and paragraph separators, zero-width and bidirectional controls, byte-order marks
+# and lone surrogates: none may reach a terminal, a ticket or a page as they are.
 _INVISIBLE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]"
 )
@@ -32,7 +33,8 @@ def clean_lines(value: object) -> str:
 
 
 def shorten(value: object, width: int = 72) -> str:
-    """Cleaned text of at most `width` characters, the middle replaced by an ellipsis: both ends of a name tell most."""
+    """Cleaned text of at most `width` characters, the middle replaced by an ellipsis: both ends of a name
+    tell most."""
     text = clean(value)
     if len(text) <= width:
         return text
@@ -41,14 +43,16 @@ def shorten(value: object, width: int = 72) -> str:
 
 
 def markdown(value: object) -> str:
-    """Text for a Markdown paragraph or table cell: nothing in it can format, link, mention or break a table."""
+    """Text for a Markdown paragraph or table cell: nothing in it can format, link, mention or break a
+    table."""
     text = _MARKDOWN.sub(r"\\\1", clean(value))
     text = _MARKDOWN_START.sub(lambda m: m.group() + "\\", text)
     return _REFERENCE.sub(lambda m: m.group() + "\u2060", text)
 
 
 def markdown_code(value: object, width: int | None = None, in_table: bool = False) -> str:
-    """A code span that holds any text, also backticks; in a table pipes are escaped, because it splits on them first."""
+    """A code span that holds any text, also backticks; in a table pipes are escaped, because it splits on
+    them first."""
     text = (clean(value) if width is None else shorten(value, width)) or " "
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * (longest + 1)

@@ -1,25 +1,24 @@
-"""The page's content as plain texts and lists, ready for a template: wording and order, no evidence of its own."""
+"""The page's content as plain texts and lists, ready for a template: wording and order, no evidence of its
+own."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
-from diagnose.contract import Device, Diagnosis, Evidence, Experiment, Hypothesis, KernelRow, Phase
-from diagnose.reports.charts.figure import Column, Table
+from diagnose.contract import Device, Diagnosis, Evidence, Experiment, Hypothesis, Phase
+from diagnose.reports.charts.figure import Column
 from diagnose.reports.numbers import (
     UNKNOWN,
-    byte_size,
     confidence,
     count,
     duration,
     interval,
     percent,
     quantity,
-    sig3,
     time_unit,
 )
-from diagnose.reports.text import clean, clean_lines, sentence, shorten
+from diagnose.reports.text import clean, clean_lines, sentence
 from diagnose.reports.words import DIRECTION, SEVERITY_ORDER, STATUS, limit_name, phase_name, words
 
 
@@ -120,7 +119,10 @@ def facts(d: Diagnosis) -> list[Fact]:
         Fact("precision", _precision(d)),
         Fact("batch and context", _batch(d.phases)),
         Fact("steps analysed", count(steps) if steps else UNKNOWN),
-        Fact("profiler", _join(f"{s.profiler} {s.profiler_version or ''}".strip() for s in d.source if s.profiler)),
+        Fact(
+            "profiler",
+            _join(f"{s.profiler} {s.profiler_version or ''}".strip() for s in d.source if s.profiler),
+        ),
         Fact("kernel time with a cost", covered),
         Fact("data-quality notes", count(len(d.data_quality))),
     ]
@@ -164,7 +166,9 @@ def _batch(phases: list[Phase]) -> str:
         if p.sequences is None and p.context_tokens is None:
             continue
         batch = "batch unknown" if p.sequences is None else f"batch {count(p.sequences)}"
-        context = "context unknown" if p.context_tokens is None else f"{count(p.context_tokens)} context tokens"
+        context = (
+            "context unknown" if p.context_tokens is None else f"{count(p.context_tokens)} context tokens"
+        )
         parts.append(f"{phase_name(p.phase, len(phases) == 1)}: {batch}, {context}")
     return "; ".join(parts) or UNKNOWN
 
@@ -175,14 +179,17 @@ def evidence_line(e: Evidence) -> EvidenceLine:
     if e.threshold is not None:
         side = DIRECTION.get(e.direction or "", e.direction or "threshold")
         wanted = f"supports when {side} {quantity(e.threshold, e.unit)}"
-    value = quantity(e.value, e.unit) if isinstance(e.value, int | float) else clean(quantity(e.value, e.unit))
+    value = (
+        quantity(e.value, e.unit) if isinstance(e.value, int | float) else clean(quantity(e.value, e.unit))
+    )
     return EvidenceLine(
         clean(words(e.metric)), value, clean(wanted), e.provenance, clean_lines(e.query), clean(e.note)
     )
 
 
 def trial(x: Experiment, limit: str, alone: bool = False) -> Trial:
-    """An experiment in words, with a strip that shows now, the prediction and the runner-up's on one scale."""
+    """An experiment in words, with a strip that shows now, the prediction and the runner-up's on one
+    scale."""
     unit = x.prediction.unit
     runner = x.under_runner_up
     return Trial(
@@ -211,7 +218,9 @@ def _strip(x: Experiment, limit: str) -> list[Span]:
         ends.append((f"if {limit_name(runner.limit)}", runner.low, runner.high, "runner"))
     if x.baseline is not None:
         ends.append(("now", x.baseline, x.baseline, "now"))
-    closed = [(label, low, high, kind) for label, low, high, kind in ends if low is not None and high is not None]
+    closed = [
+        (label, low, high, kind) for label, low, high, kind in ends if low is not None and high is not None
+    ]
     if len(closed) < 2 or closed[0][3] != "predicted":
         return []
     least = min(low for _, low, _, _ in closed)
@@ -219,10 +228,15 @@ def _strip(x: Experiment, limit: str) -> list[Span]:
     reach = (most - least) or 1.0
     unit = x.prediction.unit
     return [
-        Span(label, quantity(low, unit) if kind == "now" else interval(low, high, unit),
-             round(100 * (low - least) / reach, 2), round(max(100 * (high - low) / reach, 0.8), 2), kind)
+        Span(
+            label,
+            quantity(low, unit) if kind == "now" else interval(low, high, unit),
+            round(100 * (low - least) / reach, 2),
+            round(max(100 * (high - low) / reach, 0.8), 2),
+            kind,
+        )
         for label, low, high, kind in closed
-    ]  # fmt: skip
+    ]
 
 
 def card(h: Hypothesis, alone: bool = False) -> Card:
@@ -251,10 +265,11 @@ def card(h: Hypothesis, alone: bool = False) -> Card:
 
 
 def first_trial(d: Diagnosis) -> Hypothesis | None:
-    """The hypothesis whose experiment to try first: the verdict's own, else the first one not ruled out with one."""
+    """The hypothesis whose experiment to try first: the verdict's own, else the first one not ruled out with
+    one."""
     open_ = [h for h in d.hypotheses if h.experiment and h.status in {"supported", "possible"}]
     own = [h for h in open_ if h.limit == d.verdict.limit and h.phase == d.verdict.phase]
-    return (own or open_ or [None])[0]
+    return next(iter(own or open_), None)
 
 
 def phase_lines(d: Diagnosis) -> list[PhaseLine]:
@@ -310,7 +325,8 @@ def _separated(d: Diagnosis, p: Phase) -> str:
         if h.limit == p.limit and h.phase in {p.phase, None} and x and x.under_runner_up:
             unit = x.prediction.unit
             return (
-                f"{clean(x.change)}: {words(x.metric)} {interval(x.prediction.low, x.prediction.high, unit)} if "
+                f"{clean(x.change)}: {words(x.metric)} "
+                f"{interval(x.prediction.low, x.prediction.high, unit)} if "
                 f"{limit_name(p.limit)}, {interval(x.under_runner_up.low, x.under_runner_up.high, unit)} if "
                 f"{limit_name(x.under_runner_up.limit)}"
             )
@@ -333,102 +349,3 @@ def notes(d: Diagnosis) -> list[tuple[str, str, str]]:
     """(severity, code, message) of each data-quality note, worst first."""
     ranked = sorted(d.data_quality, key=lambda n: SEVERITY_ORDER.get(n.severity, 9))
     return [(n.severity, clean(words(n.code)), sentence(n.message)) for n in ranked]
-
-
-def source_table(d: Diagnosis) -> Table:
-    """Every input file with what is known of it."""
-    columns = [Column(label, numeric=False) for label in ("file", "format", "profiler", "software", "rank", "captured",
-                                                          "size", "SHA-256")]  # fmt: skip
-    rows = [
-        [clean(s.path), clean(s.format), clean(f"{s.profiler or UNKNOWN} {s.profiler_version or ''}").strip(),
-         clean(s.framework) or UNKNOWN,
-         UNKNOWN if s.rank is None else f"{s.rank} of {s.world_size if s.world_size is not None else UNKNOWN}",
-         clean(s.captured_at) or UNKNOWN, byte_size(s.bytes), clean(s.sha256) or UNKNOWN]
-        for s in d.source
-    ]  # fmt: skip
-    return Table("Inputs", columns, rows)
-
-
-def roof_table(d: Diagnosis) -> Table:
-    """Every roof of every device with its provenance; equal devices are listed once."""
-    columns = [Column("device", numeric=False), Column("resource", numeric=False), Column("dtype", numeric=False),
-               Column("peak"), Column("sustained"), Column("unit", numeric=False),
-               Column("provenance", numeric=False), Column("origin", numeric=False)]  # fmt: skip
-    rows: dict[tuple[str, ...], None] = {}
-    for device in d.devices:
-        for roof in device.roofs:
-            origin = "; ".join(clean(v) for v in (roof.note, roof.source) if v)
-            rows[clean(device.name) or UNKNOWN, words(roof.resource), clean(roof.dtype) or "any", sig3(roof.peak),
-                 sig3(roof.sustained), clean(roof.unit), clean(roof.provenance), origin or "not stated"] = None  # fmt: skip
-    return Table("Roofs used", columns, [list(row) for row in rows])
-
-
-def device_table(d: Diagnosis) -> Table:
-    """Devices with activity and how each was recognised."""
-    columns = [Column("device"), Column("name", numeric=False), Column("matched as", numeric=False), Column("SMs or CUs"),
-               Column("memory", numeric=False), Column("window", numeric=False)]  # fmt: skip
-    rows = [
-        [str(x.id), clean(x.name) or UNKNOWN, clean(x.catalog_key or UNKNOWN) + (f" ({clean(x.match_note)})" if x.match_note else ""),
-         count(x.sm_count), byte_size(x.memory_bytes), duration(x.window.wall_ns)]
-        for x in d.devices
-    ]  # fmt: skip
-    return Table("Devices with activity", columns, rows)
-
-
-def coverage_table(d: Diagnosis) -> Table | None:
-    """What share of kernel time is linked and costed, and by which source."""
-    c = d.coverage
-    if c is None or not c.kernel_time_ns:
-        return None
-    unit = time_unit([c.kernel_time_ns])
-    lines = [
-        ("kernel time", c.kernel_time_ns),
-        ("linked to an operator", c.linked_to_op_ns),
-        ("replayed by graphs", c.in_graphs_ns),
-        ("without a launch in the file", c.no_launch_ns),
-        ("with a cost", c.with_cost_ns),
-        *((f"cost from {clean(words(source))}", ns) for source, ns in c.by_source_ns.items()),
-    ]
-    rows = [[label, unit.text(ns), percent(ns / c.kernel_time_ns).removesuffix(" %")] for label, ns in lines]
-    columns = [Column("kernel time", numeric=False), Column("time", unit.name, "measured"), Column("share", "%", "derived")]
-    return Table("Coverage of kernel time", columns, rows)
-
-
-def key_values(title: str, values: dict[str, Any] | None) -> Table | None:
-    """A free-form part of the result (model, KV, representative) as a two-column table, nested values flattened."""
-    if not values:
-        return None
-    rows: list[list[str]] = []
-
-    def add(prefix: str, value: Any) -> None:
-        if isinstance(value, dict):
-            for key, inner in value.items():
-                add(f"{prefix} {key}".strip(), inner)
-        elif isinstance(value, list):
-            rows.append([clean(words(prefix)), shorten(", ".join(_plain(prefix, v) for v in value[:20]), 400)])
-        else:
-            rows.append([clean(words(prefix)), _plain(prefix, value)])
-
-    add("", values)
-    return Table(title, [Column("what", numeric=False), Column("value", numeric=False)], rows)
-
-
-def _plain(key: str, value: Any) -> str:
-    if value is None:
-        return UNKNOWN
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int | float):
-        if key.endswith("_share"):
-            return percent(value)
-        if key.endswith("_bytes") and value >= 1e6:
-            return byte_size(value)
-        if key.endswith("_ns"):
-            return duration(value)
-        return count(value)
-    return shorten(value, 400)
-
-
-def kernel_total_ns(kernels: list[KernelRow]) -> int:
-    """Total time of the table, the base of its shares."""
-    return sum(k.time_ns for k in kernels)

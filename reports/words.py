@@ -1,4 +1,5 @@
-"""How buckets, limits, phases and the other coded words of the contract are named, ordered and coloured for people."""
+"""How buckets, limits, phases and the other coded words of the contract are named, ordered and coloured for
+people."""
 
 from dataclasses import dataclass
 
@@ -20,29 +21,61 @@ class BucketStyle:
         return f"url(#hatch-{self.key})" if self.hatched else self.color
 
 
-# Okabe-Ito where it has a colour left; `inefficient` and `idle_device` are additions that stay apart from their
-# neighbours in lightness (so also in grey print and for the common colour-vision deficiencies). Kernels without a model,
-# waiting ranks and unobserved time are hatched: they are the three that one must not read as work at a roof.
+# Okabe-Ito where it has a colour left; `inefficient` and `idle_device` are additions that stay apart from
+# their neighbours in lightness (so also in grey print and for the common colour-vision deficiencies). Kernels
+# without a model, waiting ranks and unobserved time are hatched: they are the three that one must not read as
+# work at a roof.
 _STYLES = (
     BucketStyle("compute", "compute-bound", "kernels near the compute roof", "#0072B2", "#ffffff"),
     BucketStyle("hbm", "memory-bound", "kernels near the memory-bandwidth roof", "#E69F00", "#000000"),
-    BucketStyle("floor", "kernel floor", "kernels too small for the device: latency, not work", "#CC79A7", "#000000"),
-    BucketStyle("inefficient", "inefficient", "kernels with enough work, yet far from both roofs", "#5D3A9B", "#ffffff"),
+    BucketStyle(
+        "floor", "kernel floor", "kernels too small for the device: latency, not work", "#CC79A7", "#000000"
+    ),
+    BucketStyle(
+        "inefficient",
+        "inefficient",
+        "kernels with enough work, yet far from both roofs",
+        "#5D3A9B",
+        "#ffffff",
+    ),
     BucketStyle("unmodelled", "no cost model", "kernels whose work is not known", "#8A8A8A", "#000000", True),
-    BucketStyle("communication", "communication", "only collectives or peer copies run", "#009E73", "#000000"),
-    BucketStyle("comm_wait", "waiting for a rank", "collectives waiting for a later rank", "#009E73", "#000000", True),
+    BucketStyle(
+        "communication", "communication", "only collectives or peer copies run", "#009E73", "#000000"
+    ),
+    BucketStyle(
+        "comm_wait", "waiting for a rank", "collectives waiting for a later rank", "#009E73", "#000000", True
+    ),
     BucketStyle("copy", "host copies", "only host-device copies or memsets run", "#56B4E9", "#000000"),
-    BucketStyle("idle_launch", "idle: launching", "nothing runs; the host was still launching", "#D55E00", "#000000"),
-    BucketStyle("idle_sync", "idle: host blocked", "nothing runs; the host waited in a call", "#7F3B08", "#ffffff"),
     BucketStyle(
-        "idle_scheduling", "idle: between steps", "nothing runs; host work between steps", "#F0E442", "#000000"
+        "idle_launch", "idle: launching", "nothing runs; the host was still launching", "#D55E00", "#000000"
     ),
     BucketStyle(
-        "idle_device", "idle: device", "nothing runs; launched already, dispatch or dependency", "#F4B998", "#000000"
+        "idle_sync", "idle: host blocked", "nothing runs; the host waited in a call", "#7F3B08", "#ffffff"
     ),
-    BucketStyle("idle_other", "idle: cause unknown", "nothing runs; no host events to decide", "#D9D9D9", "#000000"),
     BucketStyle(
-        "unobserved", "not observed", "the file cannot show whether the device worked", "#B8B8B8", "#000000", True
+        "idle_scheduling",
+        "idle: between steps",
+        "nothing runs; host work between steps",
+        "#F0E442",
+        "#000000",
+    ),
+    BucketStyle(
+        "idle_device",
+        "idle: device",
+        "nothing runs; launched already, dispatch or dependency",
+        "#F4B998",
+        "#000000",
+    ),
+    BucketStyle(
+        "idle_other", "idle: cause unknown", "nothing runs; no host events to decide", "#D9D9D9", "#000000"
+    ),
+    BucketStyle(
+        "unobserved",
+        "not observed",
+        "the file cannot show whether the device worked",
+        "#B8B8B8",
+        "#000000",
+        True,
     ),
 )
 BUCKET: dict[str, BucketStyle] = {style.key: style for style in _STYLES}
@@ -105,7 +138,8 @@ def bucket_label(bucket: str) -> str:
 
 
 def phase_name(phase: str | None, alone: bool = False) -> str:
-    """Phase names are words already. `alone`: the result knows no other phase, so `other` is the whole window."""
+    """Phase names are words already. `alone`: the result knows no other phase, so `other` is the whole
+    window."""
     if phase is None:
         return "run"
     return "whole window" if phase == "other" and alone else phase

@@ -19,7 +19,9 @@ def write_atomically(path: Path | str, data: str | bytes) -> None:
     if target.is_symlink():  # a rename would replace the link, a plain write would follow it
         target = target.resolve()
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{target.name[:40]}.", suffix=".part", dir=target.parent)
+        handle, temporary = tempfile.mkstemp(
+            prefix=f".{target.name[:40]}.", suffix=".part", dir=target.parent
+        )
     except OSError as error:
         raise InputError(
             f"cannot write {target}: {error.strerror or error}; name another file with -o"

@@ -1,11 +1,12 @@
-"""Where the time went: one stacked bar a phase, milliseconds per step on one scale, buckets in their fixed order."""
+"""Where the time went: one stacked bar a phase, milliseconds per step on one scale, buckets in their fixed
+order."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from diagnose.contract import Attribution, Diagnosis
-from diagnose.reports.charts.figure import BACKGROUND, Column, Figure, Swatch, Table, drawing, finish
+from diagnose.reports.charts.figure import FOREGROUND, Column, Figure, Swatch, Table, drawing, finish
 from diagnose.reports.numbers import percent, sig3, time_unit
 from diagnose.reports.text import clean
 from diagnose.reports.words import BUCKET, bucket_label, phase_name
@@ -33,7 +34,8 @@ def phase_bars(d: Diagnosis) -> list[Bar]:
     alone = len(d.phases) == 1
     bars = [
         Bar(
-            phase_name(p.phase, alone) + (f" × {p.steps:,}" if p.steps != 1 and not (alone and p.phase == "other") else ""),
+            phase_name(p.phase, alone)
+            + (f" × {p.steps:,}" if p.steps != 1 and not (alone and p.phase == "other") else ""),
             {b: ns / p.steps for b, ns in p.attribution_ns.items()},
             _PER_STEP,
         )
@@ -144,7 +146,8 @@ def stacked(bars: list[Bar], id_: str, name: str, title: str) -> Figure:
         .with_columns(pl.col("value", "x", "x2", "share").round_sig_figs(6))
     )
     numbers = long.filter(pl.col("x2") - pl.col("x") >= _LABEL_SHARE * scale).with_columns(
-        number=pl.col("value").map_elements(sig3, return_dtype=pl.String), middle=(pl.col("x") + pl.col("x2")) / 2
+        number=pl.col("value").map_elements(sig3, return_dtype=pl.String),
+        middle=(pl.col("x") + pl.col("x2")) / 2,
     )
     axis = f"{unit.name} per {bars[0].per}"
     height = 34 * len(bars) + 52
@@ -152,7 +155,7 @@ def stacked(bars: list[Bar], id_: str, name: str, title: str) -> Figure:
         y = alt.Y("row:N", sort=None, title=None, axis=alt.Axis(ticks=False, domain=False, labelLimit=150))
         rectangles = (
             alt.Chart(long)
-            .mark_bar(stroke=BACKGROUND, strokeWidth=1, height={"band": 0.72})
+            .mark_bar(stroke=FOREGROUND, strokeWidth=0.7, height={"band": 0.72})
             .encode(
                 x=alt.X("x:Q", title=axis, scale=alt.Scale(domain=[0, scale], nice=False)),
                 x2="x2:Q",
@@ -193,7 +196,9 @@ def _used(bars: list[Bar]) -> list[str]:
 def bucket_legend(used: list[str]) -> list[Swatch]:
     """Legend entries of these buckets in the fixed order."""
     return [
-        Swatch(BUCKET[b].color, BUCKET[b].label, hatch=b if BUCKET[b].hatched else None) for b in BUCKET if b in used
+        Swatch(BUCKET[b].color, BUCKET[b].label, hatch=b if BUCKET[b].hatched else None)
+        for b in BUCKET
+        if b in used
     ]
 
 

@@ -31,28 +31,42 @@ def samples(d: Diagnosis) -> dict[str, dict[str, list[tuple[int, float]]]]:
 
 def counter_figures(d: Diagnosis) -> list[Figure]:
     """A line chart for each unit; empty without counters."""
-    figures = []
+    figures: list[Figure] = []
     for unit, series in samples(d).items():
         drawn = {name: sorted(points) for name, points in series.items() if points}
         if drawn:
-            figures.append(_figure(len(figures), unit, dict(list(drawn.items())[: len(_LINES)]), len(drawn)))
+            few = dict(list(drawn.items())[: len(_LINES)])
+            figures.append(_figure(len(figures), unit, few, len(drawn), _window(d, few)))
     return figures
 
 
-def _figure(index: int, unit: str, series: dict[str, list[tuple[int, float]]], available: int) -> Figure:
+def _window(d: Diagnosis, series: dict[str, list[tuple[int, float]]]) -> tuple[int, int]:
+    """The timeline's window where there is one, so that both charts share their time axis; else the
+    samples'."""
+    if d.timeline:
+        return min(s.start_ns for s in d.timeline), max(s.end_ns for s in d.timeline)
+    return min(points[0][0] for points in series.values()), max(points[-1][0] for points in series.values())
+
+
+def _figure(
+    index: int, unit: str, series: dict[str, list[tuple[int, float]]], available: int, window: tuple[int, int]
+) -> Figure:
+    """One unit's lines over the window."""
     import polars as pl
 
-    start = min(points[0][0] for points in series.values())
-    wall = max(points[-1][0] for points in series.values()) - start
-    time = time_unit([wall])
+    start, end = window
+    time = time_unit([end - start])
+    domain = [0, max(end - start, 1) / time.scale]
     frames = []
     for number, (name, points) in enumerate(series.items()):
         every = max(1, len(points) // _MAX_POINTS)
         frame = pl.DataFrame(points, schema={"ts": pl.Int64, "value": pl.Float64}, orient="row")
         # Means over equal runs of samples: a picked sample could hit or miss every peak.
-        frame = frame.with_row_index().group_by(pl.col("index") // every, maintain_order=True).agg(
-            pl.col("ts").first(), pl.col("value").mean()
-        )  # fmt: skip
+        frame = (
+            frame.with_row_index()
+            .group_by(pl.col("index") // every, maintain_order=True)
+            .agg(pl.col("ts").first(), pl.col("value").mean())
+        )
         frames.append(
             frame.select(
                 x=((pl.col("ts") - start) / time.scale).round_sig_figs(5),
@@ -69,9 +83,13 @@ def _figure(index: int, unit: str, series: dict[str, list[tuple[int, float]]], a
                 alt.Chart(frame)
                 .mark_line(color=_LINES[number], strokeDash=_DASHES[number], strokeWidth=1.6)
                 .encode(
-                    x=alt.X("x:Q", title=f"time, {time.name}"),
+                    x=alt.X("x:Q", title=f"time, {time.name}", scale=alt.Scale(domain=domain, nice=False)),
                     y=alt.Y("y:Q", title=labelled, scale=alt.Scale(zero=True)),
-                    tooltip=["metric:N", alt.Tooltip("x:Q", title=time.name), alt.Tooltip("y:Q", title=labelled)],
+                    tooltip=[
+                        "metric:N",
+                        alt.Tooltip("x:Q", title=time.name),
+                        alt.Tooltip("y:Q", title=labelled),
+                    ],
                 )
             )
         spec = finish(alt.layer(*lines), _HEIGHT)
@@ -80,16 +98,31 @@ def _figure(index: int, unit: str, series: dict[str, list[tuple[int, float]]], a
     return Figure(
         id=f"counters-{index}",
         title=f"{top} averages {sig3(means[top])} {unit}".strip(),
-        alt="Counters over the window: " + ", ".join(f"{n} mean {sig3(m)} {unit}" for n, m in means.items()) + ".",
+        alt="Counters over the window: "
+        + ", ".join(f"{n} mean {sig3(m)} {unit}" for n, m in means.items())
+        + ".",
         height=_HEIGHT,
         spec=spec,
         table=Table(
             "Counters over the window",
-            [Column("metric", numeric=False), Column("samples"), Column("mean", unit, "measured"),
-             Column("lowest", unit, "measured"), Column("highest", unit, "measured")],
-            [[name, count(len(points)), sig3(means[name]), sig3(min(v for _, v in points)),
-              sig3(max(v for _, v in points))] for name, points in series.items()],
+            [
+                Column("metric", numeric=False),
+                Column("samples"),
+                Column("mean", unit, "measured"),
+                Column("lowest", unit, "measured"),
+                Column("highest", unit, "measured"),
+            ],
+            [
+                [
+                    name,
+                    count(len(points)),
+                    sig3(means[name]),
+                    sig3(min(v for _, v in points)),
+                    sig3(max(v for _, v in points)),
+                ]
+                for name, points in series.items()
+            ],
         ),
         legend=[Swatch(_LINES[i], name, "line") for i, name in enumerate(series)],
         note=f"{len(series)} of {available} series are drawn." if available > len(series) else "",
-    )  # fmt: skip
+    )

@@ -1,4 +1,5 @@
-"""What every chart hands to the page: a title that states the finding, a text alternative, a spec and its table."""
+"""What every chart hands to the page: a title that states the finding, a text alternative, a spec and its
+table."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Swatch:
-    """A legend entry: CSS or SVG paint, label, and the shape it has in the chart (`box`, `line`, `dash`, `dot`)."""
+    """A legend entry: CSS or SVG paint, label, and the shape it has in the chart (`box`, `line`, `dash`,
+    `dot`)."""
 
     color: str
     label: str
@@ -50,7 +52,8 @@ class Swatch:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One chart. `height` is the whole figure's height in CSS pixels, so that nothing moves when it is drawn."""
+    """One chart. `height` is the whole figure's height in CSS pixels, so that nothing moves when it is
+    drawn."""
 
     id: str
     title: str
@@ -65,7 +68,8 @@ class Figure:
 
 @contextlib.contextmanager
 def drawing() -> Iterator[Any]:
-    """The altair module, set to build without validating each object: specs are validated by the tests instead.
+    """The altair module, set to build without validating each object: specs are validated by the tests
+    instead.
 
     Validation costs more than building (measured: 7 ms against 2 ms a chart).
     """

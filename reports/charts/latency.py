@@ -1,19 +1,36 @@
-"""Latency as the serving evidence gives it: percentiles, distributions where the source has them, and the split."""
+"""Latency as the serving evidence gives it: percentiles, distributions where the source has them, and the
+split."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from diagnose.contract import Diagnosis
-from diagnose.reports.charts.figure import ACCENT, BACKGROUND, FOREGROUND, MUTED, Column, Figure, Swatch, Table, drawing, finish
+from diagnose.reports.charts.figure import (
+    ACCENT,
+    BACKGROUND,
+    FOREGROUND,
+    MUTED,
+    Column,
+    Figure,
+    Swatch,
+    Table,
+    drawing,
+    finish,
+)
 from diagnose.reports.numbers import count, percent, sig3
 from diagnose.reports.text import clean
 from diagnose.reports.words import words
 
-METRICS = {"ttft_ms": "time to first token", "itl_ms": "inter-token latency", "tpot_ms": "time per output token",
-           "e2e_ms": "end to end"}  # fmt: skip
+METRICS = {
+    "ttft_ms": "time to first token",
+    "itl_ms": "inter-token latency",
+    "tpot_ms": "time per output token",
+    "e2e_ms": "end to end",
+}
 _QUANTILES = ("p25", "p50", "p75", "p90", "p95", "p99")
-# Parts of a split have no bucket; Okabe-Ito in a fixed order, apart from the bucket colours only by context and label.
+# Parts of a split have no bucket; Okabe-Ito in a fixed order, apart from the bucket colours only by context
+# and label.
 _PARTS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 
 
@@ -41,7 +58,9 @@ def latency_figure(d: Diagnosis) -> Figure | None:
         if (value := _number(stats.get(q))) is not None and value > 0
     ]
     frame = pl.DataFrame(points)
-    ranges = frame.group_by("metric", maintain_order=True).agg(low=pl.col("value").min(), high=pl.col("value").max())
+    ranges = frame.group_by("metric", maintain_order=True).agg(
+        low=pl.col("value").min(), high=pl.col("value").max()
+    )
     height = 46 * len(found) + 60
     with drawing() as alt:
         y = alt.Y("metric:N", sort=None, title=None, axis=alt.Axis(ticks=False, domain=False, labelLimit=140))
@@ -80,18 +99,21 @@ def latency_figure(d: Diagnosis) -> Figure | None:
         id="latency-chart",
         title=title,
         alt="Percentiles on a logarithmic scale. "
-        + " ".join(f"{n}: p50 {sig3(_number(s.get('p50')))} ms, p99 {sig3(_number(s.get('p99')))} ms." for n, s in found),
+        + " ".join(
+            f"{n}: p50 {sig3(_number(s.get('p50')))} ms, p99 {sig3(_number(s.get('p99')))} ms."
+            for n, s in found
+        ),
         height=height,
         spec=spec,
         table=Table("Latency percentiles", columns, rows),
-    )  # fmt: skip
+    )
 
 
 def distribution_figures(d: Diagnosis) -> list[Figure]:
     """A histogram of each metric whose source holds a distribution (`histogram`: low, high in ms, count)."""
     import polars as pl
 
-    figures = []
+    figures: list[Figure] = []
     for name, stats in summaries(d):
         bins = [b for b in stats.get("histogram") or [] if isinstance(b, dict) and b.get("high") is not None]
         total = sum(int(b["count"]) for b in bins)
@@ -121,8 +143,8 @@ def distribution_figures(d: Diagnosis) -> list[Figure]:
         figures.append(
             Figure(
                 id=f"distribution-{len(figures)}",
-                title=f"{name[0].upper()}{name[1:]}: {percent(int(tallest['count']) / total)} of {total:,} lie between "
-                f"{sig3(float(tallest['low']))} and {sig3(float(tallest['high']))} ms",
+                title=f"{name[0].upper()}{name[1:]}: {percent(int(tallest['count']) / total)} of {total:,} "
+                f"lie between {sig3(float(tallest['low']))} and {sig3(float(tallest['high']))} ms",
                 alt=f"Histogram of {name} over {total} observations in {len(bins)} bins.",
                 height=200,
                 spec=spec,
@@ -137,13 +159,16 @@ def distribution_figures(d: Diagnosis) -> list[Figure]:
 
 
 def split_figures(d: Diagnosis) -> list[Figure]:
-    """Where each metric's time goes: one bar a metric (`split`: metric -> part -> ms), each on its own scale."""
+    """Where each metric's time goes: one bar a metric (`split`: metric -> part -> ms), each on its own
+    scale."""
     split = (d.latency or {}).get("split")
     if not isinstance(split, dict):
         return []
-    figures = []
+    figures: list[Figure] = []
     for metric, parts in split.items():
-        values = {clean(words(part)): v for part, ms in (parts or {}).items() if (v := _number(ms)) is not None}
+        values = {
+            clean(words(part)): v for part, ms in (parts or {}).items() if (v := _number(ms)) is not None
+        }
         if sum(values.values()) > 0:
             figures.append(_split_figure(len(figures), clean(words(metric)), values))
     return figures
@@ -174,7 +199,8 @@ def _split_figure(index: int, metric: str, values: dict[str, float]) -> Figure:
     largest = max(values, key=values.__getitem__)
     return Figure(
         id=f"split-{index}",
-        title=f"{metric.upper()}: {sig3(values[largest])} of {sig3(total)} ms ({percent(values[largest] / total)}) is {largest}",
+        title=f"{metric.upper()}: {sig3(values[largest])} of {sig3(total)} ms "
+        f"({percent(values[largest] / total)}) is {largest}",
         alt=f"Split of {metric}: " + ", ".join(f"{part} {sig3(ms)} ms" for part, ms in values.items()) + ".",
         height=92,
         spec=spec,

@@ -1,11 +1,21 @@
-"""Where the device's memory goes: a waterfall from nothing to the whole device, the KV pool among its parts."""
+"""Where the device's memory goes: a waterfall from nothing to the whole device, the KV pool among its
+parts."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from diagnose.contract import Diagnosis
-from diagnose.reports.charts.figure import BACKGROUND, FOREGROUND, MUTED, Column, Figure, Table, drawing, finish
+from diagnose.reports.charts.figure import (
+    BACKGROUND,
+    FOREGROUND,
+    MUTED,
+    Column,
+    Figure,
+    Table,
+    drawing,
+    finish,
+)
 from diagnose.reports.numbers import byte_size, percent, sig3
 from diagnose.reports.text import shorten
 
@@ -45,7 +55,10 @@ def memory_figure(d: Diagnosis) -> Figure | None:
         {
             "part": [shorten(name, 40) for name, _, _ in parts],
             "gb": [size / _GB for _, size, _ in parts],
-            "fill": [_KV if "kv" in name.lower() else _FREE if name.lower() == "free" else _PART for name, _, _ in parts],
+            "fill": [
+                _KV if "kv" in name.lower() else _FREE if name.lower() == "free" else _PART
+                for name, _, _ in parts
+            ],
         }
     ).with_columns(x2=pl.col("gb").cum_sum())
     frame = frame.with_columns(
@@ -68,7 +81,9 @@ def memory_figure(d: Diagnosis) -> Figure | None:
                     color=alt.Color("fill:N", scale=None, legend=None),
                     tooltip=["part:N", alt.Tooltip("gb:Q", title="GB", format=".3~r")],
                 ),
-                base.mark_text(align="left", dx=4, fontSize=11, color=FOREGROUND).encode(x="x2:Q", y=y, text="text:N"),
+                base.mark_text(align="left", dx=4, fontSize=11, color=FOREGROUND).encode(
+                    x="x2:Q", y=y, text="text:N"
+                ),
                 alt.Chart(pl.DataFrame({"x": [whole / _GB]}))
                 .mark_rule(color=MUTED, strokeDash=[5, 4])
                 .encode(x="x:Q"),
@@ -84,14 +99,26 @@ def memory_figure(d: Diagnosis) -> Figure | None:
     return Figure(
         id="memory-chart",
         title=title,
-        alt="Waterfall of device memory: " + ", ".join(f"{name} {byte_size(size)}" for name, size, _ in parts) + ".",
+        alt="Waterfall of device memory: "
+        + ", ".join(f"{name} {byte_size(size)}" for name, size, _ in parts)
+        + ".",
         height=height,
         spec=spec,
         table=Table(
             "Device memory",
-            [Column("part", numeric=False), Column("size", "GB"), Column("share", "%"), Column("origin", numeric=False)],
             [
-                [shorten(name, 60), sig3(size / _GB), percent(size / whole).removesuffix(" %"), origin or "unknown"]
+                Column("part", numeric=False),
+                Column("size", "GB"),
+                Column("share", "%"),
+                Column("origin", numeric=False),
+            ],
+            [
+                [
+                    shorten(name, 60),
+                    sig3(size / _GB),
+                    percent(size / whole).removesuffix(" %"),
+                    origin or "unknown",
+                ]
                 for name, size, origin in parts
             ],
         ),

@@ -7,9 +7,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from diagnose.contract import Device, Diagnosis, KernelRow
-from diagnose.reports.charts.figure import ACCENT, BACKGROUND, FOREGROUND, MUTED, Column, Figure, Table, drawing, finish
 from diagnose.reports.charts.attribution import bucket_legend
-from diagnose.reports.charts.figure import Swatch
+from diagnose.reports.charts.figure import (
+    ACCENT,
+    BACKGROUND,
+    FOREGROUND,
+    MUTED,
+    Column,
+    Figure,
+    Swatch,
+    Table,
+    drawing,
+    finish,
+)
 from diagnose.reports.numbers import percent, sig3, time_unit
 from diagnose.reports.text import clean, shorten
 from diagnose.reports.words import BUCKET, bucket_label, phase_name
@@ -60,15 +70,22 @@ def roofline_figure(d: Diagnosis) -> Figure | None:
         table=_table(shown),
         legend=[
             *bucket_legend([p.heaviest.bound for p in shown]),
-            *([Swatch("var(--fg)", "sustained roof", "line"), Swatch("var(--muted)", "peak roof", "dash")] if roofs else []),
+            *(
+                [Swatch("var(--fg)", "sustained roof", "line"), Swatch("var(--muted)", "peak roof", "dash")]
+                if roofs
+                else []
+            ),
             Swatch("var(--muted)", "area of a point: its time", "dot"),
         ],
         note=_note(points, shown, missing_ns, roofs),
         callouts=[
-            (str(number), f"{shorten(p.name, 60)} · {bucket_label(p.heaviest.bound)}: {clean(p.heaviest.reason)}")
+            (
+                str(number),
+                f"{shorten(p.name, 60)} · {bucket_label(p.heaviest.bound)}: {clean(p.heaviest.reason)}",
+            )
             for number, p in enumerate(callouts, 1)
         ],
-    )  # fmt: skip
+    )
 
 
 def _points(kernels: list[KernelRow]) -> tuple[list[_Point], int]:
@@ -82,7 +99,12 @@ def _points(kernels: list[KernelRow]) -> tuple[list[_Point], int]:
         point = grouped.get((row.name, row.phase))
         if point is None:
             grouped[row.name, row.phase] = _Point(
-                row.name, phase_name(row.phase) if row.phase else "outside", row.time_ns, row.flops, row.bytes, row
+                row.name,
+                phase_name(row.phase) if row.phase else "outside",
+                row.time_ns,
+                row.flops,
+                row.bytes,
+                row,
             )
             continue
         point.time_ns += row.time_ns
@@ -130,13 +152,22 @@ def _roof_lines(device: Device, dtypes: list[str], points: list[_Point]) -> list
             ridge = 1e3 * compute / bandwidth
             high = max([p.intensity for p in points] + [ridge]) * 3
             name = f"{kind} {dtype}"
+            tag = _roof_tag(device, dtype, kind)
             start = min(low, ridge / 10)
             lines += [
                 {"line": name, "kind": kind, "x": start, "y": bandwidth * start / 1e3, "tag": ""},
                 {"line": name, "kind": kind, "x": ridge, "y": compute, "tag": ""},
-                {"line": name, "kind": kind, "x": high, "y": compute, "tag": f"{dtype} {kind}"},
+                {"line": name, "kind": kind, "x": high, "y": compute, "tag": tag},
             ]
     return lines
+
+
+def _roof_tag(device: Device, dtype: str, kind: str) -> str:
+    """One label for both lines of a dtype, on the upper one: the two are often too close for a label each."""
+    peak, sustained = (_rate(device, "compute", dtype, k) for k in ("peak", "sustained"))
+    if peak and sustained:
+        return f"{dtype}: peak {sig3(peak)}, sustained {sig3(sustained)}" if kind == "peak" else ""
+    return f"{dtype}: {kind} {sig3(peak or sustained)}"
 
 
 def _ridges(device: Device, dtypes: list[str]) -> list[dict[str, Any]]:
@@ -191,15 +222,23 @@ def _spec(
             for kind, dash, colour in (("peak", [5, 4], MUTED), ("sustained", [1, 0], FOREGROUND)):
                 part = lines.transform_filter(alt.datum.kind == kind)
                 layers += [
-                    part.mark_line(strokeDash=dash, strokeWidth=1.5, color=colour).encode(x=x, y=y, detail="line:N"),
-                    part.mark_text(align="right", dy=-6, fontSize=10, color=colour).encode(x=x, y=y, text="tag:N"),
+                    part.mark_line(strokeDash=dash, strokeWidth=1.5, color=colour).encode(
+                        x=x, y=y, detail="line:N"
+                    ),
+                    part.mark_text(align="right", dy=-6, fontSize=10, color=colour).encode(
+                        x=x, y=y, text="tag:N"
+                    ),
                 ]
         if ridges:
             marks = alt.Chart(pl.DataFrame(ridges))
             layers += [
-                marks.mark_point(shape="diamond", size=60, filled=True, color=FOREGROUND, opacity=1).encode(x=x, y=y),
-                marks.mark_text(align="left", dx=8, dy=12, fontSize=10, color=FOREGROUND).encode(x=x, y=y, text="tag:N"),
-            ]  # fmt: skip
+                marks.mark_point(shape="diamond", size=60, filled=True, color=FOREGROUND, opacity=1).encode(
+                    x=x, y=y
+                ),
+                marks.mark_text(align="left", dx=8, dy=12, fontSize=10, color=FOREGROUND).encode(
+                    x=x, y=y, text="tag:N"
+                ),
+            ]
         layers.append(
             alt.Chart(_frame(points))
             .mark_circle(opacity=0.85, stroke=FOREGROUND, strokeWidth=0.6)
@@ -230,7 +269,9 @@ def _spec(
             )
             layers += [
                 alt.Chart(tags)
-                .mark_text(fontWeight=700, fontSize=12, dx=14, dy=-10, color=ACCENT, stroke=BACKGROUND, strokeWidth=3)
+                .mark_text(
+                    fontWeight=700, fontSize=12, dx=14, dy=-10, color=ACCENT, stroke=BACKGROUND, strokeWidth=3
+                )
                 .encode(x=x, y=y, text="tag:N"),
                 alt.Chart(tags)
                 .mark_text(fontWeight=700, fontSize=12, dx=14, dy=-10, color=ACCENT)
@@ -248,7 +289,7 @@ def _log_axis(alt: Any, channel: Any, field: str, title: str, low: float, high: 
         field,
         title=title,
         scale=alt.Scale(type="log", nice=False, domain=[low, high]),
-        axis=alt.Axis(values=tens, format="~g"),
+        axis=alt.Axis(values=tens, format=",~g"),
     )
 
 
@@ -262,7 +303,8 @@ def _title(points: list[_Point]) -> str:
     worst = max((p for p in points if p.heaviest.bound not in {"compute", "hbm"}), key=lambda p: p.time_ns)
     label = worst.heaviest.op or worst.heaviest.role or worst.heaviest.family
     return (
-        f"{unit.text(rest)} of {unit.text(total)} {unit.name} of kernel time drawn here ({percent(rest / total)}) runs far "
+        f"{unit.text(rest)} of {unit.text(total)} {unit.name} of kernel time drawn here "
+        f"({percent(rest / total)}) runs far "
         f"from the roofs, most of it in {shorten(label, 40)}"
     )
 
@@ -286,11 +328,14 @@ def _note(points: list[_Point], shown: list[_Point], missing_ns: int, roofs: lis
     if not roofs:
         notes.append("No roof is known for this device and these dtypes; give one with --device.")
     if len(points) > len(shown):
-        notes.append(f"The {len(shown)} longest of {len(points):,} kernels are drawn; the table of kernels has all.")
+        notes.append(
+            f"The {len(shown)} longest of {len(points):,} kernels are drawn; the table of kernels has all."
+        )
     if missing_ns:
         unit = time_unit([missing_ns])
         notes.append(
-            f"{unit.text(missing_ns)} {unit.name} of kernels are not drawn: they have no cost model or do no arithmetic."
+            f"{unit.text(missing_ns)} {unit.name} of kernels are not drawn: they have no cost model or do "
+            f"no arithmetic."
         )
     return " ".join(notes)
 

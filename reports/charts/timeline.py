@@ -1,4 +1,5 @@
-"""The window in time: what each device did, which step it belonged to, and the longest gaps with their causes."""
+"""The window in time: what each device did, which step it belonged to, and the longest gaps with their
+causes."""
 
 from __future__ import annotations
 
@@ -6,12 +7,22 @@ from typing import Any
 
 from diagnose.contract import Diagnosis, TimelineSegment
 from diagnose.reports.charts.attribution import bucket_legend
-from diagnose.reports.charts.figure import BACKGROUND, FOREGROUND, Column, Figure, Swatch, Table, drawing, finish
+from diagnose.reports.charts.figure import (
+    BACKGROUND,
+    FOREGROUND,
+    Column,
+    Figure,
+    Swatch,
+    Table,
+    drawing,
+    finish,
+)
 from diagnose.reports.numbers import count, duration, percent, sig3, time_unit
 from diagnose.reports.text import shorten
 from diagnose.reports.words import BUCKET, bucket_label, phase_name, words
 
-_BINS = 700  # a stretch shorter than this part of the window is thinner than a pixel: such neighbours are drawn as one
+# A stretch shorter than this part of the window is thinner than a pixel: such neighbours are drawn as one.
+_BINS = 700
 _MAX_STEPS = 400
 _LABEL_SHARE = 0.07
 _GAPS = 12
@@ -27,7 +38,15 @@ def _merged(segments: list[TimelineSegment], width_ns: float) -> list[dict[str, 
     for s in segments:
         length = s.end_ns - s.start_ns
         if length >= width_ns:
-            drawn.append({"device": s.device, "start": s.start_ns, "end": s.end_ns, "bucket": s.bucket, "cause": s.cause})
+            drawn.append(
+                {
+                    "device": s.device,
+                    "start": s.start_ns,
+                    "end": s.end_ns,
+                    "bucket": s.bucket,
+                    "cause": s.cause,
+                }
+            )
             continue
         key = (s.device, int(s.start_ns // width_ns))
         group = bins.setdefault(key, {"device": s.device, "start": s.start_ns, "end": s.end_ns, "sums": {}})
@@ -36,7 +55,7 @@ def _merged(segments: list[TimelineSegment], width_ns: float) -> list[dict[str, 
     for group in bins.values():
         (bucket, cause), _ = max(group.pop("sums").items(), key=lambda item: item[1])
         drawn.append({**group, "bucket": bucket, "cause": cause})
-    return drawn  # fmt: skip
+    return drawn
 
 
 def timeline_figure(d: Diagnosis) -> Figure | None:
@@ -75,16 +94,23 @@ def timeline_figure(d: Diagnosis) -> Figure | None:
             "track": [f"steps {s.device}" if len(devices) > 1 else "steps" for s in steps],
             "x": [x(s.start_ns) for s in steps],
             "x2": [x(s.end_ns) for s in steps],
-            "text": [_step_label(s.phase, s.sequences) if s.end_ns - s.start_ns >= limit else "" for s in steps],
+            "text": [
+                _step_label(s.phase, s.sequences) if s.end_ns - s.start_ns >= limit else "" for s in steps
+            ],
             "phase": [phase_name(s.phase) for s in steps],
             "batch": [count(s.sequences) for s in steps],
             "context": [count(s.context_tokens) for s in steps],
         },
         schema={
-            "track": pl.String, "x": pl.Float64, "x2": pl.Float64, "text": pl.String, "phase": pl.String,
-            "batch": pl.String, "context": pl.String,
+            "track": pl.String,
+            "x": pl.Float64,
+            "x2": pl.Float64,
+            "text": pl.String,
+            "phase": pl.String,
+            "batch": pl.String,
+            "context": pl.String,
         },
-    ).with_columns(pl.col("x", "x2").round_sig_figs(7))  # fmt: skip
+    ).with_columns(pl.col("x", "x2").round_sig_figs(7))
     if steps:
         tracks = (
             [t for device in devices for t in (track(device), f"steps {device}")]
@@ -94,8 +120,13 @@ def timeline_figure(d: Diagnosis) -> Figure | None:
     height = 36 * len(tracks) + 56
     axis = f"time, {unit.name}"
     with drawing() as alt:
-        y = alt.Y("track:N", sort=tracks, title=None, axis=alt.Axis(ticks=False, domain=False),
-                  scale=alt.Scale(domain=tracks))  # fmt: skip
+        y = alt.Y(
+            "track:N",
+            sort=tracks,
+            title=None,
+            axis=alt.Axis(ticks=False, domain=False),
+            scale=alt.Scale(domain=tracks),
+        )
         xs = alt.X("x:Q", title=axis, scale=alt.Scale(domain=[0, wall / unit.scale], nice=False))
         layers = [
             alt.Chart(frame)
@@ -181,7 +212,9 @@ def _alt(d: Diagnosis, devices: list[int], gaps: list[TimelineSegment], wall: in
     by_bucket: dict[str, int] = {}
     for gap in gaps:
         by_bucket[gap.bucket] = by_bucket.get(gap.bucket, 0) + gap.end_ns - gap.start_ns
-    listed = ", ".join(f"{bucket_label(b)} {duration(ns)}" for b, ns in sorted(by_bucket.items(), key=lambda i: -i[1]))
+    listed = ", ".join(
+        f"{bucket_label(b)} {duration(ns)}" for b, ns in sorted(by_bucket.items(), key=lambda i: -i[1])
+    )
     return (
         f"Timeline of {len(devices)} device{'s' if len(devices) > 1 else ''} over {duration(wall)} with "
         f"{count(d.steps_total)} steps. Gaps: {listed or 'none'}."
@@ -201,11 +234,16 @@ def _gap_table(gaps: list[TimelineSegment], start: int) -> Table:
         Column("step"),
     ]
     rows = [
-        [str(g.device), bucket_label(g.bucket), shorten(words(g.cause), 60) or "not named",
-         length.text(g.end_ns - g.start_ns), at.text(g.start_ns - start),
-         "outside" if g.step_id is None else str(g.step_id)]
+        [
+            str(g.device),
+            bucket_label(g.bucket),
+            shorten(words(g.cause), 60) or "not named",
+            length.text(g.end_ns - g.start_ns),
+            at.text(g.start_ns - start),
+            "outside" if g.step_id is None else str(g.step_id),
+        ]
         for g in shown
-    ]  # fmt: skip
+    ]
     return Table(f"The {len(shown)} longest gaps" if shown else "No gaps", columns, rows)
 
 
@@ -247,7 +285,7 @@ def steps_figure(d: Diagnosis) -> Figure | None:
     with drawing() as alt:
         chart = (
             alt.Chart(long)
-            .mark_bar(stroke=BACKGROUND, strokeWidth=0.5 if len(steps) < 80 else 0)
+            .mark_bar(stroke=FOREGROUND, strokeWidth=0.6 if len(steps) < 80 else 0)
             .encode(
                 x=alt.X("step:O", title="step, in order", axis=alt.Axis(labelOverlap=True, labelAngle=0)),
                 y=alt.Y("y:Q", title=f"{unit.name} per step"),
@@ -263,19 +301,31 @@ def steps_figure(d: Diagnosis) -> Figure | None:
             )
         )
         spec = finish(chart, height)
-    columns = [Column("step"), Column("phase", numeric=False), Column("sequences"), Column("context", "tokens"),
-               Column("time", unit.name, "measured"), Column("largest bucket", numeric=False)]  # fmt: skip
+    columns = [
+        Column("step"),
+        Column("phase", numeric=False),
+        Column("sequences"),
+        Column("context", "tokens"),
+        Column("time", unit.name, "measured"),
+        Column("largest bucket", numeric=False),
+    ]
     rows = []
     for index, step in enumerate(steps):
         bucket = max(step.attribution_ns, key=step.attribution_ns.__getitem__)
         share = step.attribution_ns[bucket] / max(totals[index], 1)
         rows.append(
-            [str(index), phase_name(step.phase), count(step.sequences), count(step.context_tokens),
-             sig3(totals[index] / unit.scale), f"{bucket_label(bucket)} {percent(share)}"]
-        )  # fmt: skip
+            [
+                str(index),
+                phase_name(step.phase),
+                count(step.sequences),
+                count(step.context_tokens),
+                sig3(totals[index] / unit.scale),
+                f"{bucket_label(bucket)} {percent(share)}",
+            ]
+        )
     return Figure(
         id="steps",
-        title=f"Steps take {duration(middle)} in the middle; the slowest, step {slowest}, takes {duration(totals[slowest])}",
+        title=_steps_title(totals, middle, slowest),
         alt=f"Stacked bars of {len(steps)} steps in order, {axis}. Middle {duration(middle)}, "
         f"shortest {duration(min(totals))}, longest {duration(max(totals))}.",
         height=height,
@@ -284,3 +334,10 @@ def steps_figure(d: Diagnosis) -> Figure | None:
         legend=bucket_legend(used),
         note=f"{len(steps):,} of {d.steps_total:,} steps are drawn." if d.steps_total > len(steps) else "",
     )
+
+
+def _steps_title(totals: list[int], middle: int, slowest: int) -> str:
+    if duration(min(totals)) == duration(max(totals)):
+        return f"All {len(totals):,} steps take {duration(middle)}"
+    slow = duration(totals[slowest])
+    return f"The median step takes {duration(middle)}; the slowest, step {slowest}, takes {slow}"

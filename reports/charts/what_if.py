@@ -1,11 +1,22 @@
-"""What another batch would do: step time and tokens per second with their uncertainty, SLO and KV wall marked."""
+"""What another batch would do: step time and tokens per second with their uncertainty, SLO and KV wall
+marked."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from diagnose.contract import Diagnosis
-from diagnose.reports.charts.figure import ACCENT, FOREGROUND, MUTED, Column, Figure, Swatch, Table, drawing, finish
+from diagnose.reports.charts.figure import (
+    ACCENT,
+    FOREGROUND,
+    MUTED,
+    Column,
+    Figure,
+    Swatch,
+    Table,
+    drawing,
+    finish,
+)
 from diagnose.reports.numbers import count, percent, sig3
 from diagnose.reports.text import clean
 
@@ -18,7 +29,8 @@ def _value(row: dict[str, Any], key: str) -> float | None:
 
 
 def what_if_figures(d: Diagnosis) -> list[Figure]:
-    """One figure a curve; rows are `{batch, step_ms, tok_s, *_low, *_high, kv_used_share, marks, slo_itl_ms}`."""
+    """One figure a curve; rows are `{batch, step_ms, tok_s, *_low, *_high, kv_used_share, marks,
+    slo_itl_ms}`."""
     rows = sorted((r for r in d.what_if if _value(r, "batch")), key=lambda r: float(r["batch"]))
     figures = []
     for key, name, unit in _CURVES:
@@ -41,14 +53,22 @@ def _figure(key: str, name: str, unit: str, rows: list[dict[str, Any]]) -> Figur
         schema_overrides={"low": pl.Float64, "high": pl.Float64},
     ).with_columns(pl.col("y", "low", "high").round_sig_figs(4))
     marks = [(float(r["batch"]), clean(m)) for r in rows for m in r.get("marks") or []]
-    slo = next((v for r in rows if (v := _value(r, "slo_itl_ms")) is not None), None) if key == "step_ms" else None
+    slo = (
+        next((v for r in rows if (v := _value(r, "slo_itl_ms")) is not None), None)
+        if key == "step_ms"
+        else None
+    )
     height = 260
     with drawing() as alt:
         x = alt.X("batch:Q", title="batch, sequences", scale=alt.Scale(type="log", base=2, nice=False))
         base = alt.Chart(frame)
         layers: list[Any] = []
         if frame["low"].is_not_null().any():
-            layers.append(base.mark_area(opacity=0.2, color=ACCENT).encode(x=x, y=alt.Y("low:Q", title=unit), y2="high:Q"))
+            layers.append(
+                base.mark_area(opacity=0.2, color=ACCENT).encode(
+                    x=x, y=alt.Y("low:Q", title=unit), y2="high:Q"
+                )
+            )
         layers.append(
             base.mark_line(color=ACCENT, point={"filled": True, "size": 40, "color": ACCENT}).encode(
                 x=x,
@@ -57,8 +77,15 @@ def _figure(key: str, name: str, unit: str, rows: list[dict[str, Any]]) -> Figur
             )
         )
         if marks:
-            walls = alt.Chart(pl.DataFrame({"batch": [b for b, _ in marks], "text": [m for _, m in marks],
-                                            "slot": [18 + 14 * i for i in range(len(marks))]}))  # fmt: skip
+            walls = alt.Chart(
+                pl.DataFrame(
+                    {
+                        "batch": [b for b, _ in marks],
+                        "text": [m for _, m in marks],
+                        "slot": [18 + 14 * i for i in range(len(marks))],
+                    }
+                )
+            )
             layers.append(walls.mark_rule(color=FOREGROUND, strokeDash=[4, 3]).encode(x=x))
             layers.append(
                 walls.mark_text(align="right", dx=-4, fontSize=11, color=FOREGROUND).encode(
@@ -75,16 +102,29 @@ def _figure(key: str, name: str, unit: str, rows: list[dict[str, Any]]) -> Figur
             )
         spec = finish(alt.layer(*layers), height)
     first, last = rows[0], rows[-1]
-    columns = [Column("batch"), Column(name, unit), Column("low", unit), Column("high", unit),
-               Column("KV used", "%"), Column("mark", numeric=False)]  # fmt: skip
+    columns = [
+        Column("batch"),
+        Column(name, unit),
+        Column("low", unit),
+        Column("high", unit),
+        Column("KV used", "%"),
+        Column("mark", numeric=False),
+    ]
     table = [
-        [count(r["batch"]), sig3(_value(r, key)), sig3(_value(r, f"{key}_low")), sig3(_value(r, f"{key}_high")),
-         percent(_value(r, "kv_used_share")).removesuffix(" %"), clean(", ".join(map(str, r.get("marks") or [])))]
+        [
+            count(r["batch"]),
+            sig3(_value(r, key)),
+            sig3(_value(r, f"{key}_low")),
+            sig3(_value(r, f"{key}_high")),
+            percent(_value(r, "kv_used_share")).removesuffix(" %"),
+            clean(", ".join(map(str, r.get("marks") or []))),
+        ]
         for r in rows
-    ]  # fmt: skip
+    ]
     return Figure(
         id=f"what-if-{key.replace('_', '-')}",
-        title=f"{name[0].upper()}{name[1:]} goes from {sig3(_value(first, key))} to {sig3(_value(last, key))} {unit} "
+        title=f"{name[0].upper()}{name[1:]} goes from {sig3(_value(first, key))} "
+        f"to {sig3(_value(last, key))} {unit} "
         f"between batch {count(first['batch'])} and {count(last['batch'])}",
         alt=f"Predicted {name} over batch. " + " ".join(f"{text} at batch {sig3(b)}." for b, text in marks),
         height=height,

@@ -5,6 +5,7 @@ under BSD-3-Clause, MIT or ISC licences (the LICENSE files beside it). The page 
 """
 
 import hashlib
+import importlib.metadata
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -14,7 +15,7 @@ def bundle() -> str:
     """The bundle of the installed vl-convert; it must be safe to inline in a script element as it is."""
     import vl_convert
 
-    text: str = vl_convert.javascript_bundle()
+    text: str = vl_convert.javascript_bundle()  # type: ignore[call-arg]
     for forbidden in ("</script", "<!--", "\r", "\0"):
         if forbidden in text:
             raise SystemExit(f"the bundle holds {forbidden!r}, which cannot be inlined; keep the previous version")
@@ -27,8 +28,9 @@ def main() -> None:
 
     data = bundle().encode()
     (HERE / "bundle.js").write_bytes(data)
+    package = importlib.metadata.version("vl-convert-python")
     versions = (
-        f"vl-convert-python {vl_convert.__version__}, vega {vl_convert.get_vega_version()}, "
+        f"vl-convert-python {package}, vega {vl_convert.get_vega_version()}, "
         f"vega-lite {vl_convert.get_vegalite_versions()[-1]}, vega-embed {vl_convert.get_vega_embed_version()}"
     )
     digest = hashlib.sha256(data).hexdigest()

@@ -5,6 +5,7 @@ from typing import Any
 import altair as alt
 import msgspec
 import pytest
+
 from diagnose import contract as c
 from diagnose.reports.charts import attribution, counters, latency, memory, roofline, timeline, what_if
 from diagnose.reports.charts.figure import Figure
@@ -14,12 +15,20 @@ MS = 1e6
 
 def figures(d: c.Diagnosis) -> list[Figure]:
     single = [
-        attribution.attribution_figure(d), attribution.devices_figure(d), roofline.roofline_figure(d),
-        timeline.timeline_figure(d), timeline.steps_figure(d), latency.latency_figure(d), memory.memory_figure(d),
-    ]  # fmt: skip
+        attribution.attribution_figure(d),
+        attribution.devices_figure(d),
+        roofline.roofline_figure(d),
+        timeline.timeline_figure(d),
+        timeline.steps_figure(d),
+        latency.latency_figure(d),
+        memory.memory_figure(d),
+    ]
     return [f for f in single if f] + [
-        *latency.distribution_figures(d), *latency.split_figures(d), *what_if.what_if_figures(d), *counters.counter_figures(d)
-    ]  # fmt: skip
+        *latency.distribution_figures(d),
+        *latency.split_figures(d),
+        *what_if.what_if_figures(d),
+        *counters.counter_figures(d),
+    ]
 
 
 def data(figure: Figure, column: str) -> list[dict[str, Any]]:
@@ -43,7 +52,12 @@ def test_attribution_bars_add_up_to_the_window_in_ms_per_step(case: Any) -> None
     assert figure
     rows = data(figure, "fill")
     assert sum(r["value"] for r in rows) == pytest.approx(10.395, rel=1e-5)  # 7.41 + 1.65 + 0.66 + 0.675 ms
-    assert [r["label"] for r in rows] == ["memory-bound", "kernel floor", "inefficient", "idle: device"]  # fixed order
+    assert [r["label"] for r in rows] == [
+        "memory-bound",
+        "kernel floor",
+        "inefficient",
+        "idle: device",
+    ]  # fixed order
     assert rows[-1]["x2"] == pytest.approx(10.395, rel=1e-5)
     assert all(r["bucket"] != "unobserved" for r in rows)  # outside the step, told in words instead
 
@@ -55,15 +69,28 @@ def test_phases_share_one_scale_per_step(case: Any) -> None:
     decode = {**empty_attribution(), "hbm": 400_000_000}
     d.phases.append(
         c.Phase(
-            phase="decode", steps=40, wall_ns=400_000_000, tokens={}, attribution_ns=decode, step_time_ns={},
-            ideal_step_ns=None, efficiency=None, mfu=None, mbu=None, limit="hbm", confidence=0.5,
+            phase="decode",
+            steps=40,
+            wall_ns=400_000_000,
+            tokens={},
+            attribution_ns=decode,
+            step_time_ns={},
+            ideal_step_ns=None,
+            efficiency=None,
+            mfu=None,
+            mbu=None,
+            limit="hbm",
+            confidence=0.5,
         )
-    )  # fmt: skip
+    )
     figure = attribution.attribution_figure(d)
     assert figure
     rows = data(figure, "fill")
     by_row = {row: sum(r["value"] for r in rows if r["row"] == row) for row in {r["row"] for r in rows}}
-    assert by_row == {"prefill × 10": pytest.approx(9.8), "decode × 40": pytest.approx(10.0)}  # 98 ms ÷ 10, 400 ms ÷ 40
+    assert by_row == {
+        "prefill × 10": pytest.approx(9.8),
+        "decode × 40": pytest.approx(10.0),
+    }  # 98 ms ÷ 10, 400 ms ÷ 40
 
 
 def test_roofline_puts_a_kernel_where_its_numbers_say(case: Any) -> None:
@@ -94,19 +121,26 @@ def test_roofline_sums_shapes_of_one_name_but_not_phases(case: Any) -> None:
 
 def test_timeline_merges_only_what_is_thinner_than_a_pixel() -> None:
     segment = c.TimelineSegment
-    parts = [segment(0, 0, 100, "hbm", None, 0), segment(0, 100, 130, "idle_sync", "wait", 0),
-             segment(0, 130, 150, "hbm", None, 0), segment(0, 150, 160, "copy", None, 0),
-             segment(0, 200, 400, "compute", None, 0)]  # fmt: skip
+    parts = [
+        segment(0, 0, 100, "hbm", None, 0),
+        segment(0, 100, 130, "idle_sync", "wait", 0),
+        segment(0, 130, 150, "hbm", None, 0),
+        segment(0, 150, 160, "copy", None, 0),
+        segment(0, 200, 400, "compute", None, 0),
+    ]
     merged = sorted(timeline._merged(parts, 100.0), key=lambda m: m["start"])
     assert [(m["start"], m["end"], m["bucket"]) for m in merged] == [
-        (0, 100, "hbm"), (100, 160, "idle_sync"), (200, 400, "compute"),
-    ]  # fmt: skip
+        (0, 100, "hbm"),
+        (100, 160, "idle_sync"),
+        (200, 400, "compute"),
+    ]
 
 
 def test_timeline_is_small_however_long_the_run(case: Any) -> None:
     d = case("launch_bound")
     d.timeline = [
-        c.TimelineSegment(0, 1000 * i, 1000 * i + 900, ("hbm", "idle_launch")[i % 2], None, 0) for i in range(40_000)
+        c.TimelineSegment(0, 1000 * i, 1000 * i + 900, ("hbm", "idle_launch")[i % 2], None, 0)
+        for i in range(40_000)
     ]
     figure = timeline.timeline_figure(d)
     assert figure
@@ -139,8 +173,9 @@ def test_memory_waterfall_is_cumulative(case: Any) -> None:
 
 def test_memory_takes_plain_byte_keys_too() -> None:
     assert memory.parts_of({"total_bytes": 9, "weights_bytes": 5, "kv_pool_bytes": 3.0, "note": "x"}) == [
-        ("weights", 5.0, None), ("kv pool", 3.0, None)
-    ]  # fmt: skip
+        ("weights", 5.0, None),
+        ("kv pool", 3.0, None),
+    ]
 
 
 def test_latency_histogram_has_density_not_counts(case: Any) -> None:
@@ -152,11 +187,27 @@ def test_latency_histogram_has_density_not_counts(case: Any) -> None:
 
 def test_counters_are_thinned_by_means_not_by_picking() -> None:
     d = c.Diagnosis(
-        schema=c.SCHEMA, tool_version="0", source=[], objective="step_time", devices=[], attribution_ns=None, coverage=None,
-        phases=[], outside_steps=None, kernels=[], latency=None, kv=None, hypotheses=[], data_quality=[],
-        verdict=c.Verdict(limit="inconclusive", phase=None, objective="step_time", confidence=None, summary=""),
-        counters=[{"device": 0, "metric": "m", "unit": "%", "points": [[t, 100.0 * (t % 2)] for t in range(6000)]}],
-    )  # fmt: skip
+        schema=c.SCHEMA,
+        tool_version="0",
+        source=[],
+        objective="step_time",
+        devices=[],
+        attribution_ns=None,
+        coverage=None,
+        phases=[],
+        outside_steps=None,
+        kernels=[],
+        latency=None,
+        kv=None,
+        hypotheses=[],
+        data_quality=[],
+        verdict=c.Verdict(
+            limit="inconclusive", phase=None, objective="step_time", confidence=None, summary=""
+        ),
+        counters=[
+            {"device": 0, "metric": "m", "unit": "%", "points": [[t, 100.0 * (t % 2)] for t in range(6000)]}
+        ],
+    )
     figure = counters.counter_figures(d)[0]
     rows = data(figure, "metric")
     assert len(rows) <= 300

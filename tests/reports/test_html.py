@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import itertools
 import json
 import re
 import sys
@@ -10,12 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from diagnose import contract as c
 from diagnose.reports.html import SECTIONS, to_html
 from diagnose.reports.json import to_json
 from diagnose.reports.marker import embedded_json
 
-EVIL = '</script><script>alert(1)</script><img src=x onerror=alert(2)>"\'&{{7*7}}\x00\x1b[31m\u202e; DROP TABLE kernel;--'
+EVIL = (
+    "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&{{7*7}}\x00\x1b[31m\u202e"
+    "; DROP TABLE kernel;--"
+)
 HTML_LIMIT = 2_000_000
 
 
@@ -53,10 +58,26 @@ def test_verdict_block_holds_what_ten_seconds_need(case: Any) -> None:
     text = " ".join(page.text.split())
     block = text[text.index("Verdict for") : text.index("Where the time went #")]
     for part in (
-        "launch overhead", "confidence 0.93", "(uncalibrated)", "70.2 of 84.5 ms", "Try first", "14.2–46.0 ms", "79.0–84.5 ms",
-        "38.0–70.2 ms", "Refuted if", "Ruled out", "Memory bandwidth: 0.4 %", "Could not be told", "--metrics FILE",
-        "NVIDIA B200", "openai/gpt-oss-120b", "pytorch 2.9.0, vllm", "mxfp4", "batch 1, 888 context tokens", "44.0 %",
-    ):  # fmt: skip
+        "launch overhead",
+        "confidence 0.93",
+        "(uncalibrated)",
+        "70.2 of 84.5 ms",
+        "Try first",
+        "14.2–46.0 ms",
+        "79.0–84.5 ms",
+        "38.0–70.2 ms",
+        "Refuted if",
+        "Ruled out",
+        "Memory bandwidth: 0.4 %",
+        "Could not be told",
+        "--metrics FILE",
+        "NVIDIA B200",
+        "openai/gpt-oss-120b",
+        "pytorch 2.9.0, vllm",
+        "mxfp4",
+        "batch 1, 888 context tokens",
+        "44.0 %",
+    ):
         assert part in block, part
 
 
@@ -79,7 +100,7 @@ def test_every_section_is_there_with_a_permalink_and_headings_are_in_order(any_c
     levels = [int(tag[1]) for tag, _ in page.elements if re.fullmatch(r"h[1-6]", tag)]
     assert levels[0] == 1
     assert levels.count(1) == 1
-    assert all(later - earlier <= 1 for earlier, later in zip(levels, levels[1:], strict=False))
+    assert all(later - earlier <= 1 for earlier, later in itertools.pairwise(levels))
 
 
 def test_sections_without_evidence_say_what_to_attach(case: Any) -> None:
@@ -119,7 +140,10 @@ def test_thousands_of_rows_stay_under_the_limit_and_lose_nothing(many_kernels: c
 def test_nothing_is_loaded_and_only_hashed_scripts_run(any_case: c.Diagnosis) -> None:
     page = _Page(to_html(any_case))
     for tag, attrs in page.elements:
-        assert tag not in {"link", "iframe", "object", "embed", "base", "form"} or attrs.get("id") == "kernel-filter"
+        assert (
+            tag not in {"link", "iframe", "object", "embed", "base", "form"}
+            or attrs.get("id") == "kernel-filter"
+        )
         assert "src" not in attrs
         assert not [name for name in attrs if name.startswith("on")]
         if tag == "a":
@@ -130,7 +154,11 @@ def test_nothing_is_loaded_and_only_hashed_scripts_run(any_case: c.Diagnosis) ->
     assert "unsafe-eval" not in policy
     script_rule = policy.split(";")[1]
     assert "unsafe-inline" not in script_rule
-    code = [text for attrs, text in page.scripts if attrs.get("type") is None and text and not text.startswith(":root")]
+    code = [
+        text
+        for attrs, text in page.scripts
+        if attrs.get("type") is None and text and not text.startswith(":root")
+    ]
     assert len(code) == 2
     for text in code:
         digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
@@ -140,8 +168,23 @@ def test_nothing_is_loaded_and_only_hashed_scripts_run(any_case: c.Diagnosis) ->
 def _poison(value: Any) -> Any:
     """Every string of a result replaced by the hostile one, vocabulary and keys excepted."""
     if isinstance(value, dict):
-        keep = {"bucket", "phase", "limit", "bound", "status", "severity", "objective", "direction", "provenance",
-                "resource", "schema", "regime", "runner_up", "next", "dtype"}  # fmt: skip
+        keep = {
+            "bucket",
+            "phase",
+            "limit",
+            "bound",
+            "status",
+            "severity",
+            "objective",
+            "direction",
+            "provenance",
+            "resource",
+            "schema",
+            "regime",
+            "runner_up",
+            "next",
+            "dtype",
+        }
         return {k: v if k in keep else _poison(v) for k, v in value.items()}
     if isinstance(value, list):
         return [_poison(v) for v in value]

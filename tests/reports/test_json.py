@@ -7,6 +7,7 @@ from typing import Any
 import jsonschema
 import msgspec
 import pytest
+
 from diagnose import contract as c
 from diagnose.reports.json import json_schema, schema_text, to_json
 
@@ -16,7 +17,8 @@ PUBLISHED = Path(__file__).parents[2] / "docs" / "diagnose-1.schema.json"
 def test_published_schema_has_not_drifted() -> None:
     assert PUBLISHED.read_text() == schema_text(), (
         "the contract changed: write it anew with python -c "
-        "'from diagnose.reports.json import schema_text; print(schema_text(), end=\"\")' > docs/diagnose-1.schema.json"
+        "'from diagnose.reports.json import schema_text; print(schema_text(), end=\"\")' > "
+        "docs/diagnose-1.schema.json"
     )
 
 

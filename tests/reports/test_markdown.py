@@ -3,10 +3,11 @@
 import re
 from typing import Any
 
+from markdown_it import MarkdownIt
+
 from diagnose import contract as c
 from diagnose.reports.markdown import to_markdown
 from diagnose.reports.marker import MARKER
-from markdown_it import MarkdownIt
 
 EVIL = "x</script><script>alert(1)</script>|[a](http://evil)@team `--` *b*\n# head\x1b[31m"
 
@@ -15,11 +16,25 @@ def test_starts_with_the_marker_and_is_complete(case: Any) -> None:
     text = to_markdown(case("launch_bound"))
     assert text.startswith(MARKER + "\n")
     for part in (
-        "## Limited by launch overhead", "Confidence 0.93 (uncalibrated)", "**Try first:**", "14.2–46.0 ms", "79.0–84.5 ms",
-        "```sh\nvllm serve openai/gpt-oss-120b -tp 8\n```", "**Ruled out:**", "**Could not be told:**", "data-quality notes 4",
-        "| idle: launching | 70.2 | 83.1 |", "### Hypotheses, ranked", "supports when above 30.0 %", "Counter-evidence",
-        "Ruled out or not assessed", "### Kernels", "### Data quality", "SHA-256", "● measured",
-    ):  # fmt: skip
+        "## Limited by launch overhead",
+        "Confidence 0.93 (uncalibrated)",
+        "**Try first:**",
+        "14.2–46.0 ms",
+        "79.0–84.5 ms",
+        "```sh\nvllm serve openai/gpt-oss-120b -tp 8\n```",
+        "**Ruled out:**",
+        "**Could not be told:**",
+        "data-quality notes 4",
+        "| idle: launching | 70.2 | 83.1 |",
+        "### Hypotheses, ranked",
+        "supports when above 30.0 %",
+        "Counter-evidence",
+        "Ruled out or not assessed",
+        "### Kernels",
+        "### Data quality",
+        "SHA-256",
+        "● measured",
+    ):
         assert part in text, part
 
 

@@ -4,16 +4,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from diagnose.errors import InputError
 from diagnose.reports.html import to_html
 from diagnose.reports.json import to_json
-from diagnose.reports.marker import embedded_json, is_own_report
 from diagnose.reports.markdown import to_markdown
+from diagnose.reports.marker import embedded_json, is_own_report
 
 
 def test_own_outputs_are_recognised(case: Any, tmp_path: Path) -> None:
     d = case("serving_only")
-    for name, data in (("a.html", to_html(d).encode()), ("a.md", to_markdown(d).encode()), ("a.json", to_json(d))):
+    for name, data in (
+        ("a.html", to_html(d).encode()),
+        ("a.md", to_markdown(d).encode()),
+        ("a.json", to_json(d)),
+    ):
         path = tmp_path / name
         path.write_bytes(data)
         assert is_own_report(path), name
@@ -22,11 +27,17 @@ def test_own_outputs_are_recognised(case: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        b"", b"{}", b'{"traceEvents": [{"name": "diagnose-report/1"}]}', b'{"schemaVersion": 1, "traceEvents": []}',
-        b'{"schema": "other/1"}', b"<!doctype html>\n<html><!-- diagnose-report/1 --></html>",
-        b"# notes\n<!-- diagnose-report/1 -->", b"\x1f\x8b\x08\x00", b'["schema", "diagnose/1"]',
+        b"",
+        b"{}",
+        b'{"traceEvents": [{"name": "diagnose-report/1"}]}',
+        b'{"schemaVersion": 1, "traceEvents": []}',
+        b'{"schema": "other/1"}',
+        b"<!doctype html>\n<html><!-- diagnose-report/1 --></html>",
+        b"# notes\n<!-- diagnose-report/1 -->",
+        b"\x1f\x8b\x08\x00",
+        b'["schema", "diagnose/1"]',
     ],
-)  # fmt: skip
+)
 def test_other_files_are_not(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "x.html"
     path.write_bytes(content)

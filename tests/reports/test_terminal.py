@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 import pytest
+
 from diagnose import contract as c
 from diagnose.reports.terminal import MAX_LINES, summary
 
@@ -24,10 +25,23 @@ def test_short_and_within_the_width(
 def test_says_what_matters(case: Any) -> None:
     text = summary(case("launch_bound"), width=100, color=False)
     for part in (
-        "limited by launch overhead", "confidence 0.93", "(uncalibrated)", "idle: launching 83.1 %", "runner-up scheduling",
-        "memory bandwidth: 0.4 %", "--metrics FILE", "CUDA graphs", "$ vllm serve openai/gpt-oss-120b -tp 8",
-        "14.2–46.0 ms", "79.0–84.5 ms", "refuted if", "Python stacks", "+3 more", "NVIDIA B200", "44.0 %",
-    ):  # fmt: skip
+        "limited by launch overhead",
+        "confidence 0.93",
+        "(uncalibrated)",
+        "idle: launching 83.1 %",
+        "runner-up scheduling",
+        "memory bandwidth: 0.4 %",
+        "--metrics FILE",
+        "CUDA graphs",
+        "$ vllm serve openai/gpt-oss-120b -tp 8",
+        "14.2–46.0 ms",
+        "79.0–84.5 ms",
+        "refuted if",
+        "Python stacks",
+        "+3 more",
+        "NVIDIA B200",
+        "44.0 %",
+    ):
         assert part in " ".join(text.split()), part
 
 

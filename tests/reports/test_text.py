@@ -1,6 +1,7 @@
 """Strings from a trace are made safe before anyone sees them."""
 
 import pytest
+
 from diagnose.contract import BUCKETS, LIMITS, OBJECTIVES
 from diagnose.reports import text as t
 from diagnose.reports import words
@@ -25,11 +26,18 @@ def test_shorten_keeps_both_ends() -> None:
 @pytest.mark.parametrize(
     ("raw", "safe"),
     [
-        ("a|b", r"a\|b"), ("<img src=x>", r"\<img src=x>"), ("[x](y)", r"\[x\](y)"), ("*b* _i_ `c`", r"\*b\* \_i\_ \`c\`"),
-        ("- item", r"\- item"), ("# head", r"\# head"), ("1. one", r"1\. one"), ("3.4 ms", "3.4 ms"),
-        ("--metrics FILE", r"\--metrics FILE"), ("a\nb", r"a\\x0ab"),
+        ("a|b", r"a\|b"),
+        ("<img src=x>", r"\<img src=x>"),
+        ("[x](y)", r"\[x\](y)"),
+        ("*b* _i_ `c`", r"\*b\* \_i\_ \`c\`"),
+        ("- item", r"\- item"),
+        ("# head", r"\# head"),
+        ("1. one", r"1\. one"),
+        ("3.4 ms", "3.4 ms"),
+        ("--metrics FILE", r"\--metrics FILE"),
+        ("a\nb", r"a\\x0ab"),
     ],
-)  # fmt: skip
+)
 def test_markdown_cannot_format(raw: str, safe: str) -> None:
     assert t.markdown(raw) == safe
 

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from diagnose.errors import InputError
 from diagnose.reports.write import write_atomically
 
