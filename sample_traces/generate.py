@@ -76,6 +76,7 @@ class Model:
 
 
 LLAMA_8B = Model(4096, 14336, 32, 32, 8, 128256)
+HALF_LLAMA_8B = Model(4096, 14336, 16, 32, 8, 128256)
 QWEN_HALF_B = Model(896, 4864, 24, 14, 2, 151936, 64)
 
 
@@ -87,6 +88,7 @@ class Host:
     dispatch_us: float = 2.5  # from the operator's start to its launch
     launch_us: float = 3.2  # cudaLaunchKernel itself
     latency_us: float = 1.6  # from the end of the launch to the device
+    wake_us: float = 4.0  # from the end of the device's work to the end of a blocking call that waited for it
 
 
 @dataclass
@@ -204,7 +206,7 @@ class Timeline:
         copy_start = max(self.free, launch + self.host.launch_us + self.host.latency_us)
         copy_end = copy_start + 1.5 + nbytes / 12e3
         wait = launch + self.host.launch_us + 0.4
-        end = copy_end + 4.0
+        end = copy_end + self.host.wake_us
         self._event(
             "cpu_op",
             name,
@@ -381,13 +383,19 @@ def layer(t: Timeline, model: Model, batch: int, queries: int, context: int, syn
         max(1, m * kv // 256),
         concrete=["", "", "False"],
     )
+    if sync:
+        t.read_back("aten::item", [[1]], 2)
     attention(t, model, batch, queries, context)
+    if sync:
+        t.read_back("aten::item", [[1]], 2)
     gemm(t, m, hidden, model.heads * model.head_dim)
     pointwise(t, "aten::add", 2, [m, hidden], "CUDAFunctor_add<c10::BFloat16>")
     if sync:
         t.read_back("aten::item", [[1]], 2)
     t.op("aten::_fused_rms_norm", *norm, RMS_NORM, 4.0 * m * hidden, 4.0 * m * hidden, m)
     gemm(t, m, 2 * model.ffn, hidden)
+    if sync:
+        t.read_back("aten::item", [[1]], 2)
     pointwise(t, "aten::silu", 1, [m, model.ffn], "silu_kernel")
     pointwise(t, "aten::mul", 2, [m, model.ffn], "BinaryFunctor<MulFunctor>")
     gemm(t, m, hidden, model.ffn)
@@ -460,8 +468,8 @@ def all_generated(folder: Path) -> list[Path]:
             "Llama-3-8B shapes, prefill of one 4,096-token prompt: large GEMMs near the sustained bf16 rate",
         ),
         "generated_h100_decode_sync": (
-            run(QWEN_HALF_B, 4, 8, 1, 1024, 60.0, True, Host(3.0, 2.5, 3.0)),
-            "a 0.5B model, decode batch 8, a scalar read back in every layer: 24 waits a step",
+            run(HALF_LLAMA_8B, 3, 16, 1, 512, 60.0, True, Host(1.5, 2.0, 2.6, wake_us=70.0)),
+            "16 layers of Llama-3-8B shapes, decode batch 16: four scalars a layer read back, each wait 70 us late",
         ),
     }
     written = []
