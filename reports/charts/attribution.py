@@ -82,10 +82,8 @@ def devices_figure(d: Diagnosis) -> Figure | None:
     shortest = min(bars, key=lambda bar: bar.total)
     unit = time_unit([longest.total])
     low, high = unit.text(shortest.total), unit.text(longest.total)
-    if low == high:
-        windows = f"Every window is {high} {unit.name}"
-    else:
-        windows = f"Windows of {low} ({shortest.label}) to {high} {unit.name} ({longest.label})"
+    span = f"Windows of {low} ({shortest.label}) to {high} {unit.name} ({longest.label})"
+    windows = f"Every window is {high} {unit.name}" if low == high else span
     title = f"{windows}; {_largest_difference(bars)}"
     return stacked(bars, "devices", "Devices side by side", title)
 

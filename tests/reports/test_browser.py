@@ -140,8 +140,10 @@ def test_kernel_table_sorts_filters_and_shows_more(
       const log = [];
       const rows = () => [...document.querySelectorAll('#kernel-table tbody tr')];
       const cell = (row, label) => row.querySelector(`[data-label^="${label}"]`).firstChild.textContent;
-      while (document.documentElement.dataset.kernels !== 'ready') await new Promise((r) => setTimeout(r,
-      20));
+      const { port1, port2 } = new MessageChannel();
+      port1.start();
+      while (document.documentElement.dataset.kernels !== 'ready')
+        await new Promise((r) => { port1.onmessage = r; port2.postMessage(0); });
       const before = rows().slice(0, 3).map((r) => r.textContent.replace(/\\s+/g, ''));
       const head = (key) => document.querySelector(`#kernel-table th[data-key="${key}"]`);
       head('count').querySelector('button').click();
