@@ -10,6 +10,8 @@ from diagnose.rules.engine import Claim, hypothesis, unknown_share
 
 # A limit that would free less than this share of the run is not worth a headline.
 MIN_SHARE = 0.05
+# One step of the smallest model served is longer: less is no capture of inference.
+MIN_OBSERVED_NS = 500_000
 # When more of the time than the best claim explains is of unknown nature, the claim may be beaten by what nobody saw.
 HOST_LIMITS = frozenset({"launch_overhead", "host_sync", "scheduling", "host_input"})
 
@@ -78,6 +80,11 @@ def verdict(
     could_not = _could_not(claims, device, wall, unknown, requests)
     if facts.get("graph_capture"):
         why = "the trace records the capture of graphs, not serving"
+        return _inconclusive([], phases, objective, wall, 0.0, ruled_out, could_not, requests, why)
+    if wall < MIN_OBSERVED_NS:
+        why = f"the observed window of {ms(wall)} is too short for a verdict"
+        if facts.get("opaque_graphs"):
+            why += ", and graph replays in it hide their kernels"
         return _inconclusive([], phases, objective, wall, 0.0, ruled_out, could_not, requests, why)
     if not supported or (unknown > supported[0].ns and unknown > 0.2 * wall):
         return _inconclusive(
