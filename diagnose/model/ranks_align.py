@@ -1,9 +1,10 @@
-"""Which collective of one rank is which of another: order, checked by the ends, which all ranks reach together.
+"""Which collective of one rank is which of another: order, checked by the ends, which all ranks reach
+together.
 
 A collective ends on all its ranks at nearly the same moment (measured on two H100s: within 25 us), however
 late each began. So for two sequences of the same operation the right pairing is the shift at which most
-differences of their ends are one constant: the skew of the two clocks. No clock is trusted for it; a clock known
-to be common only decides between shifts that fit equally well.
+differences of their ends are one constant: the skew of the two clocks. No clock is trusted for it; a clock
+known to be common only decides between shifts that fit equally well.
 """
 
 from bisect import bisect_left
@@ -16,7 +17,7 @@ TOLERANCE_NS = 200_000
 # Ends of one collective scatter this much by themselves.
 NATURAL_NS = 25_000
 # A difference this far from the skew is not of one collective.
-_NEAR_NS = 3 * NATURAL_NS
+_NEAR_NS = 2 * NATURAL_NS
 # A shift by one layer of a regular run misses only at the edges of steps, one in some hundred collectives.
 _EQUALLY_GOOD = 0.002
 _MIN_OVERLAP = 0.3
@@ -42,7 +43,8 @@ class Alignment:
 
 @dataclass(frozen=True, slots=True)
 class _Fit:
-    """A shift (element i of the first with i + shift of the second), how many ends agree, and on which skew."""
+    """A shift (element i of the first with i + shift of the second), how many ends agree, and on which
+    skew."""
 
     shift: int
     agreeing: float
@@ -72,7 +74,7 @@ def align(
     if not fine:
         return None
     most = max(fit.agreeing for fit in fine)
-    equal = [fit for fit in fine if fit.agreeing >= most - max(1, _EQUALLY_GOOD * most)]
+    equal = [fit for fit in fine if fit.agreeing >= (1 - _EQUALLY_GOOD) * most]
     chosen = min(equal, key=lambda fit: (unlikely(fit), -fit.agreeing))
     pairs = _pair(first, second, chosen)
     if len(pairs) < max(1, _MIN_OVERLAP * min(len(first), len(second))):
