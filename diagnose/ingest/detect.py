@@ -6,12 +6,15 @@ from pathlib import Path
 from isal import igzip_lib
 
 from diagnose.errors import InputError
-from diagnose.ingest.source import GZIP_MAGIC, open_regular
+from diagnose.ingest.source import GZIP_MAGIC, INFLATE_ERROR, MAX_HEAD_BYTES, ByteSource, open_regular
 
 _LOOK = 1 << 16
 _PACKED = {b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ\0": "xz", b"BZh": "bzip2", b"PK\x03\x04": "zip"}
 _DIAGNOSIS = re.compile(rb'"schema"\s*:\s*"diagnose/\d')
-_EVENTS = re.compile(rb'(?<!\\)"(traceEvents|ph)"\s*:')
+_MEMBER = re.compile(rb'(?<!\\)"traceEvents"\s*:')
+_EVENT = re.compile(rb'(?<!\\)"ph"\s*:')
+_JSON = re.compile(rb"\{|\[\s*[\{\]]")
+_NO_TRACE = "JSON, but no profiler trace (no traceEvents); give the file that torch.profiler wrote"
 
 
 def detect(path: Path) -> str:
@@ -22,7 +25,9 @@ def detect(path: Path) -> str:
     if path.is_dir():
         if any(path.glob("*.parquet")):
             return "nsys-parquet"
-        raise InputError(f"{path}: a folder without Parquet files; give the trace file, or an `nsys export -t parquetdir` folder")
+        raise InputError(
+            f"{path}: a folder without Parquet files; give the trace file, or an `nsys export -t parquetdir` folder"
+        )
     with open_regular(path) as file:
         start = file.read(_LOOK) or b""
     if not start:
@@ -42,17 +47,36 @@ def detect(path: Path) -> str:
 def _inflate(path: Path, start: bytes) -> bytes:
     try:
         inside: bytes = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP).decompress(start, _LOOK)
-    except (igzip_lib.IsalError, EOFError):
-        raise InputError(f"{path}: gzip header, but nothing in it can be inflated; copy or capture it again") from None
+    except (INFLATE_ERROR, EOFError):
+        raise InputError(
+            f"{path}: gzip header, but nothing in it can be inflated; copy or capture it again"
+        ) from None
     if not inside:
         raise InputError(f"{path}: gzip with nothing in it; capture the trace again")
     return inside
 
 
 def _json(path: Path, text: bytes) -> str:
-    if text[:1] not in (b"{", b"["):
-        raise InputError(f"{path}: neither JSON nor an nsys report; give a PyTorch profiler trace or a .nsys-rep / .sqlite of nsys")
-    if text[:1] == b"{" and not _EVENTS.search(text) and _DIAGNOSIS.search(text[:4096]):
+    if not _JSON.match(text):
+        raise InputError(
+            f"{path}: neither JSON nor an nsys report; give a PyTorch profiler trace or a .nsys-rep / .sqlite of nsys"
+        )
+    if text[:1] == b"[":
+        if _EVENT.search(text) or len(text) >= _LOOK // 2:
+            return "kineto"
+        raise InputError(f"{path}: {_NO_TRACE}")
+    if _MEMBER.search(text):
+        return "kineto"
+    if _DIAGNOSIS.search(text[:4096]):
         return "diagnosis-json"
-    # a long head may hide the events: what starts like JSON and is no diagnosis is read as a trace, which then decides
-    return "kineto"
+    with ByteSource(path) as source:  # events may come after a long head
+        window = b""
+        while source.produced < MAX_HEAD_BYTES and (more := source.read(1 << 20)):
+            window = window[-64:] + more
+            if _MEMBER.search(window):
+                return "kineto"
+    if source.damage:
+        raise InputError(f"{path}: {source.damage}, before any event; copy or capture it again")
+    if not window.rstrip().endswith(b"}"):
+        raise InputError(f"{path}: cut or damaged before any event; copy or capture it again")
+    raise InputError(f"{path}: {_NO_TRACE}")

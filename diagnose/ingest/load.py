@@ -36,4 +36,6 @@ def load(
 
         load_nsys(path, store, nsys=nsys, progress=progress)
     else:
-        raise InputError(f"{path}: a diagnosis, not a trace; give the trace, or compare two diagnoses with `diagnose compare`")
+        raise InputError(
+            f"{path}: a diagnosis, not a trace; give the trace, or compare two diagnoses with `diagnose compare`"
+        )

@@ -16,10 +16,12 @@ GZIP_MAGIC = b"\x1f\x8b"
 MAX_BYTES = 200 * 10**9  # nobody profiles this much at once; a bomb does
 MAX_RATIO = 2000  # real traces inflate 10 to 40 times, gzip can reach 1032 per layer of deflate
 RATIO_FROM = 4 * 10**9  # a small file may inflate oddly; judge the ratio from here on
+MAX_HEAD_BYTES = 256 << 20  # what may precede the events: log arrays, metadata
 
 _IN = 1 << 18
 _OUT = 1 << 18  # a corrupt block loses at most this much of what was readable before it
 
+INFLATE_ERROR: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]  # the stub says instance
 Progress = Callable[[int, int], None]
 
 
@@ -66,7 +68,9 @@ class ByteSource:
         try:
             block = self._file.read(size) or b""
         except OSError as error:
-            raise InputError(f"{self.path}: reading failed ({error.strerror}); copy it to a local disk") from None
+            raise InputError(
+                f"{self.path}: reading failed ({error.strerror}); copy it to a local disk"
+            ) from None
         self._hash.update(block)
         self.consumed += len(block)
         return block
@@ -113,7 +117,7 @@ class ByteSource:
             block, self._pending = self._pending, b""
             try:
                 part: bytes = inflater.decompress(block, size)
-            except (igzip_lib.IsalError, EOFError):
+            except (INFLATE_ERROR, EOFError):
                 self.damage = f"the gzip stream is corrupt near byte {self.consumed - len(block)} of the file"
                 self.unread = (self.size - self.consumed + len(block)) / self.size
                 return b""
@@ -143,5 +147,7 @@ class ByteSource:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
         self._file.close()

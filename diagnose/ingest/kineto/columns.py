@@ -26,7 +26,11 @@ TEXT_ARGS: tuple[str, ...] = (
 
 _RENAMES: tuple[tuple[bytes, re.Pattern[bytes], bytes], ...] = tuple(
     (old, re.compile(b'"' + old + rb'"\s*:'), b'"' + new + b'":')
-    for old, new in ((b"Bytes", b"alloc_bytes"), (b"external id", b"External id"), (b"Input dims", b"Input Dims"))
+    for old, new in (
+        (b"Bytes", b"alloc_bytes"),
+        (b"external id", b"External id"),
+        (b"Input dims", b"Input Dims"),
+    )
 )
 
 

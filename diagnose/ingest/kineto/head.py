@@ -14,7 +14,13 @@ _VERSIONS = (
     ("roctracer_version", "roctracer"), ("rocprofiler-sdk_version", "rocprofiler-sdk"),
     ("hip_runtime_version", "HIP runtime"), ("hip_driver_version", "HIP driver"),
 )  # fmt: skip
-_KEYS = ("deviceProperties", "distributedInfo", "baseTimeNanoseconds", "with_stack", *(key for key, _ in _VERSIONS))
+_KEYS = (
+    "deviceProperties",
+    "distributedInfo",
+    "baseTimeNanoseconds",
+    "with_stack",
+    *(key for key, _ in _VERSIONS),
+)
 
 
 class Properties(msgspec.Struct):

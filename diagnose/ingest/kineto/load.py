@@ -39,7 +39,9 @@ def load_kineto(
     stream.damage.merge(parts.damage)
     store.large = source.produced > LARGE_BYTES
     if not parts.written:
-        raise InputError(f"{path}: no event in it can be read ({stream.events} found); capture the trace again")
+        raise InputError(
+            f"{path}: no event in it can be read ({stream.events} found); capture the trace again"
+        )
     make_events(store, parts.pattern)
     absurd, origin = make_sane(store)
     make_tables(store, 0, origin, python)
@@ -85,8 +87,12 @@ def _write_devices(store: Store, head: Head) -> None:
     kinds = {(d.name, d.arch, d.sm_count, d.memory_bytes) for d in head.devices}
     for number in sorted(used | set(listed)):
         entry = listed.get(number) or (head.devices[0] if len(kinds) == 1 else None)
-        facts = (entry.name, entry.arch, entry.sm_count, entry.memory_bytes) if entry else ("", None, None, None)
-        store.con.execute("INSERT INTO device VALUES (?, 0, ?, ?, ?, ?, NULL, ?)", [number, *facts, number in used])
+        facts = (
+            (entry.name, entry.arch, entry.sm_count, entry.memory_bytes) if entry else ("", None, None, None)
+        )
+        store.con.execute(
+            "INSERT INTO device VALUES (?, 0, ?, ?, ?, ?, NULL, ?)", [number, *facts, number in used]
+        )
     if not used:
         store.con.execute("INSERT INTO device VALUES (-1, 0, 'cpu', NULL, NULL, NULL, NULL, true)")
 

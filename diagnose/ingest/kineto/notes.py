@@ -18,8 +18,20 @@ def write_notes(store: Store, stream: Stream, source: ByteSource, head: Head, ab
     damage = stream.damage
     if stream.truncated or source.damage:
         note("truncated", "warning", 1, _truncation(store, stream, source))
+    elif stream.tail_cut:
+        note(
+            "truncated",
+            "info",
+            1,
+            "the file ends inside the metadata after its last event: every event is used",
+        )
     if damage.repaired:
-        note("repaired-events", "info", damage.repaired, f"{damage.repaired} events were not valid JSON and were repaired")
+        note(
+            "repaired-events",
+            "info",
+            damage.repaired,
+            f"{damage.repaired} events were not valid JSON and were repaired",
+        )
     whole = damage.quarantined - (1 if stream.cut_bytes else 0)
     if whole > 0:
         where = ", ".join(str(offset) for offset in damage.offsets)
@@ -29,7 +41,9 @@ def write_notes(store: Store, stream: Stream, source: ByteSource, head: Head, ab
             f"{whole} events ({share:.2g} %) could not be read and are left out; the first at byte {where}",
         )  # fmt: skip
     if not head.intact:
-        note("damaged-metadata", "info", 1, "the trace's metadata is not valid JSON; what was readable is used")
+        note(
+            "damaged-metadata", "info", 1, "the trace's metadata is not valid JSON; what was readable is used"
+        )
     if absurd:
         note(
             "impossible-times", "warning", absurd,
@@ -42,7 +56,9 @@ def write_notes(store: Store, stream: Stream, source: ByteSource, head: Head, ab
             f"Python stacks were recorded ({stream.python_events} frames, {share:.0f} % of the events): "
             "recording them slows the host, so host time is inflated",
         )  # fmt: skip
-    for category, count in store.rows("SELECT cat, count(*) FROM event WHERE kind IS NULL GROUP BY 1 ORDER BY 2 DESC, 1"):
+    for category, count in store.rows(
+        "SELECT coalesce(cat, ''), count(*) FROM event WHERE kind IS NULL GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 5"
+    ):
         note("unknown-category", "info", count, f"{count} events of category {category[:40]!r} are not used")
     _missing_device(store, note)
     store.insert("ingest_note", notes)
@@ -65,19 +81,25 @@ def _truncation(store: Store, stream: Stream, source: ByteSource) -> str:
         SELECT count(*), count(*) FILTER (seen.correlation IS NULL) FROM launch LEFT JOIN seen USING (correlation)
         """
     )[0]
+    if not store.scalar("SELECT count(*) FROM device WHERE active AND device_id >= 0"):
+        return text + "; if the device's work was recorded, all of it is lost"
     if launched:
-        text += f"; {100 * lost / launched:.1f} % of the recorded launches ({lost} of {launched}) have no device record"
-    return text + "; what was lost besides cannot be known"
+        text += f"; {100 * lost / launched:.1f} % of the device's work is lost as far as launches tell"
+        text += f" ({lost} of {launched} have no device record)"
+    return text + "; gaps on the device may be lost work"
 
 
 def _missing_device(store: Store, note: Any) -> None:
+    if store.scalar("SELECT count(*) FROM device WHERE active AND device_id >= 0"):
+        return
     launches = store.scalar(
         "SELECT count(*) FROM raw_host_call h JOIN name n USING (name_id) WHERE regexp_matches(n.text, 'Launch')"
     )
-    used = store.scalar("SELECT count(*) FROM device WHERE active AND device_id >= 0")
-    if launches and not used:
+    listed = store.scalar("SELECT count(*) FROM device WHERE device_id >= 0")
+    if launches or listed:
+        seen = f"{launches} launches on a GPU" if launches else "a GPU"
         note(
-            "no-device-events", "error", launches,
-            f"{launches} kernels were launched on a GPU and none of them is in the file: only the host side is shown; "
+            "no-device-events", "error", launches or listed,
+            f"the trace names {seen} and holds no device event: only operators' host time is shown; "
             "profile with ProfilerActivity.CUDA and let the profiler finish",
         )  # fmt: skip

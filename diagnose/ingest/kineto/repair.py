@@ -8,6 +8,7 @@ trailing and missing commas. A repaired event keeps its times exactly; nothing i
 import json
 import re
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -85,7 +86,7 @@ def clean(body: bytes, offset: int, damage: Damage, drop_python: bool = True) ->
     starts = [0, *(found.end() - len(found[1]) for found in START.finditer(body)), len(body)]
     result = Cleaned()
     kept: list[bytes] = []
-    for start, stop in zip(starts, starts[1:], strict=False):
+    for start, stop in pairwise(starts):
         piece = body[start:stop].strip(b" \t\r\n,")
         if not piece:
             continue
@@ -138,20 +139,28 @@ def _read(piece: bytes) -> tuple[dict[str, Any] | None, bool]:
         event = _DECODER.decode(piece)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return _repaired(piece), True
-    return _known(event.ph, event.cat, event.name, event.pid, event.tid, bytes(event.ts), bytes(event.dur), event.args), False
+    return _known(
+        event.ph, event.cat, event.name, event.pid, event.tid, bytes(event.ts), bytes(event.dur), event.args
+    ), False
 
 
 def _repaired(piece: bytes) -> dict[str, Any] | None:
     text = piece.decode("utf-8", "replace")
     for fix in (str, _fix_tokens, _fix_quotes):
         try:
-            found = json.loads(fixed, strict=False, parse_float=str, parse_constant=_nothing) if (fixed := fix(text)) else None
+            found = (
+                json.loads(fixed, strict=False, parse_float=str, parse_constant=_nothing)
+                if (fixed := fix(text))
+                else None
+            )
         except (ValueError, RecursionError):
             continue
         if isinstance(found, dict) and "ph" in found:
             get = found.get
             times = [str(get(key)).encode() for key in ("ts", "dur")]
-            return _known(get("ph"), get("cat"), get("name"), get("pid"), get("tid"), times[0], times[1], get("args"))
+            return _known(
+                get("ph"), get("cat"), get("name"), get("pid"), get("tid"), times[0], times[1], get("args")
+            )
     return None
 
 

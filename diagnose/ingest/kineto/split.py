@@ -14,11 +14,10 @@ import msgspec
 from diagnose.errors import InputError
 from diagnose.ingest.kineto.python_events import drop_python
 from diagnose.ingest.kineto.repair import START, Damage, clean, value_end
-from diagnose.ingest.source import ByteSource
+from diagnose.ingest.source import MAX_HEAD_BYTES, ByteSource
 
 CHUNK_BYTES = 4 << 20
 MAX_EVENT_BYTES = 64 << 20
-MAX_HEAD_BYTES = 256 << 20
 MAX_TAIL_BYTES = 64 << 20
 MAX_CUTS = 8  # an uncapped search on one damaged chunk did not end in minutes
 
@@ -45,7 +44,8 @@ class Stream:
     tail: bytes = b""
     events: int = 0
     python_events: int = 0
-    truncated: bool = False
+    truncated: bool = False  # the list of events never closes
+    tail_cut: bool = False  # it does, but what follows is incomplete
     cut_bytes: int = 0
     damage: Damage = field(default_factory=Damage)
 
@@ -85,6 +85,7 @@ class Splitter:
         self._buffer = b""
         self._offset = 0  # of the buffer's first byte in the decompressed stream
         self._closed = False  # the event list's own end was seen
+        self._object = True  # the list is a member of an object; not a bare list
 
     def __iter__(self) -> Iterator[Chunk]:
         self._open()
@@ -113,27 +114,34 @@ class Splitter:
             head += more
             text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
             if text[:1] == b"[":
+                self._object = False
                 self._start(head, head.index(b"[") + 1, b"")
                 return
             if text and text[:1] != b"{":
-                raise InputError(f"{self.source.path}: not JSON; give a PyTorch profiler trace or an nsys report")
+                raise InputError(
+                    f"{self.source.path}: not JSON; give a PyTorch profiler trace or an nsys report"
+                )
             for found in _ARRAY.finditer(head):
                 self._start(head, found.end(), head[: found.start()])
                 return
             if not more:
                 self._no_events(head)
             if len(head) > MAX_HEAD_BYTES:
-                raise InputError(f"{self.source.path}: no traceEvents in its first {len(head) >> 20} MB; no Kineto trace")
+                raise InputError(
+                    f"{self.source.path}: no traceEvents in its first {len(head) >> 20} MB; no Kineto trace"
+                )
 
     def _no_events(self, head: bytes) -> None:
         path = self.source.path
-        if not head.strip():
-            raise InputError(f"{path}: the file is empty; capture the trace again")
+        if self.source.damage:
+            raise InputError(f"{path}: {self.source.damage}, before any event; copy or capture it again")
         try:
             msgspec.json.decode(head)
         except (msgspec.DecodeError, RecursionError):
-            raise InputError(f"{path}: not valid JSON and no traceEvents in it; capture the trace again") from None
-        raise InputError(f"{path}: JSON, but no profiler trace (no traceEvents); give the file that torch.profiler wrote")
+            raise InputError(f"{path}: cut or damaged before any event; copy or capture it again") from None
+        raise InputError(
+            f"{path}: JSON, but no profiler trace (no traceEvents); give the file that torch.profiler wrote"
+        )
 
     def _start(self, head: bytes, at: int, kept: bytes) -> None:
         self.stream.head = kept
@@ -262,4 +270,5 @@ class Splitter:
         if self._closed:
             self.stream.tail = b"".join(parts)
             rest = self.stream.tail.strip()
-            self.stream.truncated = bool(self.stream.head or rest) and not rest.endswith(b"}") and size <= MAX_TAIL_BYTES
+            whole = rest.endswith(b"}") or size > MAX_TAIL_BYTES or not self._object
+            self.stream.tail_cut = not whole

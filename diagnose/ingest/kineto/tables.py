@@ -123,7 +123,9 @@ def make_tables(store: Store, source_id: int, origin: int, keep_python: bool) ->
         f"""SELECT {_SOURCE}, {_DEVICE} AS device_id, {_STREAM} AS stream, {_TIMES},
                coalesce(sync_kind, name) AS kind, wait_on_stream, correlation FROM sane WHERE kind = 'sync'""",
     )
-    store.save("profiler_overhead", f"SELECT {_SOURCE}, {_TIMES}, name AS kind FROM sane WHERE kind = 'overhead'")
+    store.save(
+        "profiler_overhead", f"SELECT {_SOURCE}, {_TIMES}, name AS kind FROM sane WHERE kind = 'overhead'"
+    )
     store.save(
         "memory_event",
         f"""SELECT {_SOURCE}, ts - getvariable('origin') AS ts_ns, alloc_bytes AS bytes, total_allocated,
@@ -131,7 +133,10 @@ def make_tables(store: Store, source_id: int, origin: int, keep_python: bool) ->
             FROM sane WHERE kind = 'memory' AND name = '[memory]'""",
     )
     if keep_python:
-        store.save("python_call", f"SELECT {_SOURCE}, {_THREAD}, {_TIMES}, name_id FROM {named} WHERE kind = 'python'")
+        store.save(
+            "python_call",
+            f"SELECT {_SOURCE}, {_THREAD}, {_TIMES}, name_id FROM {named} WHERE kind = 'python'",
+        )
 
 
 def _copies(named: str) -> str:
