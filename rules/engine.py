@@ -52,9 +52,11 @@ def run_rules(
     claims: list[Claim] = []
     failed: list[str] = []
     parts = parts_by_phase(store)
-    walls: dict[int, float] = {}
+    whole: dict[int, dict[str, float]] = {}
     for (device, _), mine in parts.items():
-        walls[device] = walls.get(device, 0.0) + sum(mine.values())
+        run_parts = whole.setdefault(device, {})
+        for part, ns in mine.items():
+            run_parts[part] = run_parts.get(part, 0.0) + ns
     contexts = [
         Context(
             phase=phase or OUTSIDE,
@@ -63,7 +65,13 @@ def run_rules(
             wall_ns=int(sum(mine.values())),
             steps=steps.get((device, phase or OUTSIDE), 0),
             parts_ns=mine,
-            facts=facts | facts.get("devices", {}).get(device, {}) | {"run_wall_ns": walls[device]},
+            facts=facts
+            | facts.get("devices", {}).get(device, {})
+            | {
+                "run_wall_ns": sum(whole[device].values()),
+                "run_parts_ns": whole[device],
+                "run_steps": sum(n for (d, _), n in steps.items() if d == device),
+            },
         )
         for (device, phase), mine in sorted(parts.items(), key=lambda item: (item[0][0], item[0][1] or ""))
         if sum(mine.values()) > 0
@@ -153,13 +161,14 @@ def confidence(share: float, rival: float, unknown: float, quality: float, steps
 def hypothesis(claim: Claim, engine: str) -> Hypothesis:
     """The claim as the contract's hypothesis, with its experiment."""
     found, context = claim.found, claim.context
-    per_step = max(1, context.steps)
+    per_step = max(1, context.facts.get("run_steps", 0) if context.phase == OUTSIDE else context.steps)
     gain = None
-    if found.status in ("supported", "possible") and context.wall_ns:
+    wall = context.facts.get("run_wall_ns") if context.phase == OUTSIDE else context.wall_ns
+    if found.status in ("supported", "possible") and wall:
         gain = Gain(
-            metric="step time" if context.steps else "window",
-            low=round(100 * found.recover_ns[0] / context.wall_ns, 1),
-            high=round(100 * found.recover_ns[1] / context.wall_ns, 1),
+            metric="step time" if context.steps else "run",
+            low=round(100 * found.recover_ns[0] / wall, 1),
+            high=round(100 * found.recover_ns[1] / wall, 1),
             unit="% less",
             scope=f"{context.phase} step" if context.steps else context.phase,
         )
@@ -206,6 +215,9 @@ def choose_experiment(claim: Claim, engine: str, per_step: int) -> Experiment | 
 def _intervals(claim: Claim, change: Change) -> tuple[tuple[float, float], tuple[float, float], float]:
     """Predicted (low, high) ns of the metric under this limit and under the runner-up, and its value now."""
     parts, claimed = claim.context.parts_ns, claim.found.parts
+    if claim.context.phase == OUTSIDE:
+        # Time outside steps is felt as time per batch of the whole run.
+        parts = claim.context.facts["run_parts_ns"]
     rival = claim.runner_up.found.parts if claim.runner_up else ()
     if change.scope_claimed:
         parts = {p: ns for p, ns in parts.items() if p.split(":")[0] in claimed}

@@ -13,13 +13,15 @@ _BUCKETS = {COMMUNICATION: ("communication", "comm_wait"), WAITING: ("comm_wait"
 def per_step_ms(d: Diagnosis, metric: str, phase: str | None, device: int | None = None) -> list[float]:
     """The metric's value for every step of `phase` on the deciding device, in time order; milliseconds.
 
-    `phase` 'outside' (or None) gives one value: the time outside steps. Unobserved time never counts.
+    `phase` 'outside' (or None) gives one value: the whole observed window over the steps in it, the time per batch when
+    input preparation lies between steps. Unobserved time never counts.
     """
     if phase in (None, "outside"):
-        if d.outside_steps is None:
+        found = next((x for x in d.devices if x.id == deciding_device(d)), None)
+        steps = sum(p.steps for p in d.phases) // max(1, len(d.devices))
+        if found is None or not steps:
             return []
-        split = d.outside_steps.attribution_ns
-        return [(d.outside_steps.wall_ns - split["unobserved"]) / 1e6]
+        return [(found.window.wall_ns - found.attribution_ns["unobserved"]) / steps / 1e6]
     chosen = device if device is not None else deciding_device(d)
     rows = [s for s in d.steps if s.phase == phase and s.device == chosen]
     return [_value(row, metric) for row in rows]
