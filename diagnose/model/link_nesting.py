@@ -12,6 +12,7 @@ from diagnose.store.store import Store
 
 _FETCH = 20_000
 _NONE = -1
+_ROUNDING_NS = 2_000  # integer microseconds: start and duration are each cut off
 
 # kind 0 operator, 1 host call; an operator opens before a call of the same start
 _ORDERED = """
@@ -33,6 +34,7 @@ class Nesting:
         self.self_ns = array("q", [0]) * operators
         self.owner: list[tuple[int, int]] = []
         self.segments: list[tuple[int, int, int]] = []
+        self.overhanging = 0  # operators that end well after the one they started in
 
     def run(self, rows: Iterator[Row], with_segments: bool = False) -> None:
         """Read rows ordered by thread, start, then outermost first.
@@ -62,7 +64,9 @@ class Nesting:
             if stack:
                 outer = stack[-1]
                 parent[number] = outer
-                end = min(end, ends[-1])
+                if end > ends[-1]:
+                    self.overhanging += end > ends[-1] + _ROUNDING_NS
+                    end = ends[-1]
                 self_ns[outer] -= end - start
                 if with_segments and start > reached:
                     segments.append((outer, reached, start))
@@ -90,6 +94,11 @@ def nest(store: Store, with_segments: bool) -> None:
 
     result.run(rows(), with_segments)
     cursor.close()
+    if result.overhanging:
+        store.insert("ingest_note", [{
+            "source_id": 0, "code": "overhanging-operators", "severity": "info", "count": result.overhanging,
+            "message": f"{result.overhanging} operators end after the operator they started in; their time counts up to its end",
+        }])  # fmt: skip
     by_op = ((i, p, s) for i, (p, s) in enumerate(zip(result.parent, result.self_ns, strict=True)))
     _table(store, "link_nesting", ("op_id", "parent_op_id", "self_ns"), by_op)
     _table(store, "link_owner", ("call_id", "op_id"), iter(result.owner))

@@ -84,6 +84,7 @@ TABLES: tuple[Table, ...] = (
         "launch_id BIGINT - | call_id of the launch", "op_id BIGINT - | innermost operator that launched it",
         "step_id INTEGER - | step that owns it",
         "link VARCHAR - | how it was linked: external_id, launch, graph, none (launch known, no op), no_launch",
+        "signature_id INTEGER - | key to signature: collective fields recorded on the kernel itself",
     ),
     make_table(
         "gpu_copy", "link", "Copies by the device: host to device, device to host, within and between devices.",
@@ -110,6 +111,14 @@ TABLES: tuple[Table, ...] = (
         "link VARCHAR - | as kernel.link",
     ),
     make_table(
+        "activity", "link", "All device work: kernel, gpu_copy, gpu_memset and graph_run in one view.",
+        "kernel_id BIGINT - | key", "kind VARCHAR - | kernel, copy, memset, graph", *_ACTIVITY,
+        "name_id INTEGER - | as recorded", "launch_id BIGINT - | call_id of the launch",
+        "op_id BIGINT - | innermost operator that launched it", "step_id INTEGER - | step that owns it",
+        "link VARCHAR - | as kernel.link", "graph_id BIGINT - | graph it was replayed from",
+        "graph_node_id BIGINT - | node",
+    ),
+    make_table(
         "host_call", "ingest", "Runtime and driver API calls.",
         "call_id BIGINT - | key", "source_id INTEGER - | trace", "process BIGINT - | process id",
         "thread BIGINT - | thread id, unique with process", "start_ns BIGINT ns | start", "dur_ns BIGINT ns | duration",
@@ -125,6 +134,13 @@ TABLES: tuple[Table, ...] = (
         "start_ns BIGINT ns | start", "dur_ns BIGINT ns | duration", "self_ns BIGINT ns | dur minus children's dur",
         "name_id INTEGER - | operator name", "external_id BIGINT - | Kineto external id",
         "signature_id INTEGER - | key to signature, NULL where nothing was recorded",
+        "input_dims VARCHAR - | JSON: shape per argument", "input_dtypes VARCHAR - | JSON: type per argument",
+        "input_strides VARCHAR - | JSON: strides per argument", "scalar_args VARCHAR - | JSON: value per argument",
+    ),
+    make_table(
+        "python_call", "ingest", "Python frames; empty unless they were asked for.",
+        "source_id INTEGER - | trace", "process BIGINT - | process", "thread BIGINT - | thread",
+        "start_ns BIGINT ns | start", "dur_ns BIGINT ns | duration", "name_id INTEGER - | file, line and function",
     ),
     make_table(
         "signature", "ingest", "Distinct operator arguments.",
