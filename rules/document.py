@@ -1,5 +1,7 @@
 """A rule's documentation, from its declaration: what `diagnose rules ID` prints and docs/rules/ holds."""
 
+from pathlib import Path
+
 from diagnose.rules.base import Rule
 from diagnose.rules.experiments import BY_ID
 
@@ -43,3 +45,23 @@ def document(rule: Rule) -> str:
     if rule.cases:
         lines += ["## Real cases", "", *[f"- {c}" for c in rule.cases], ""]
     return "\n".join(lines)
+
+
+def write_all(folder: Path) -> list[Path]:
+    """Write one page a shipped rule into `folder`; returns the paths."""
+    from diagnose.rules.registry import shipped
+
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for rule in shipped():
+        path = folder / f"{rule.id}.md"
+        path.write_text(document(rule) + "\n", encoding="utf-8")
+        written.append(path)
+    return written
+
+
+if __name__ == "__main__":
+    import sys
+
+    for page in write_all(Path(sys.argv[1] if len(sys.argv) > 1 else "docs/rules")):
+        print(page)

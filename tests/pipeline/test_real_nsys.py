@@ -58,6 +58,9 @@ def test_diffusion_idle_grows_on_device_0(shared):
     for name in ("before", "after"):
         d = diagnose(shared, f"diffusion_h100x2_{name}")
         device = next(x for x in d.devices if x.id == 0)
-        idle[name] = sum(ns for b, ns in device.attribution_ns.items() if b.startswith("idle") or b == "unobserved") / 1e6
+        idle[name] = (
+            sum(ns for b, ns in device.attribution_ns.items() if b.startswith("idle") or b == "unobserved")
+            / 1e6
+        )
     assert idle["before"] == pytest.approx(26.0, abs=0.2)
     assert idle["after"] == pytest.approx(59.1, abs=0.2)

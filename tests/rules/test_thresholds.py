@@ -1,0 +1,154 @@
+"""A rule changes its mind exactly at its threshold; ranking and experiments follow from time alone."""
+
+import pytest
+
+from diagnose.rules import (
+    communication,
+    compute,
+    copies,
+    hbm,
+    host_input,
+    host_sync,
+    imbalance,
+    launch_gaps,
+    scheduling_gaps,
+)
+from diagnose.rules import kernel_inefficiency as inefficiency
+from diagnose.rules.base import Context
+from diagnose.rules.engine import Claim, choose_experiment, confidence
+from diagnose.rules.experiments import BY_ID, CHANGES, predict
+
+WALL = 100_000_000
+
+
+def context(parts=None, **facts):
+    return Context(
+        "decode", 0, "step_time", WALL, 10, parts or {}, {"engine": "", "has_engine_steps": True, **facts}
+    )
+
+
+def row(**values):
+    names = [
+        "idle_launch_ns", "launch_call_ns", "launches", "queue_median_ns", "kernel_median_ns", "graph_share", "idle_ns", "gap_median_ns",
+        "gap_batch_slope_us", "gaps", "top_cause", "top_ns", "longest_ns", "exposed_ns", "top_kind", "top_bytes", "copies", "pageable_share",
+        "wait_ns", "matched", "collectives", "median_ns", "compute_ns", "hbm_ns", "busy_ns", "unmodelled_ns", "inefficient_ns", "floor_ns",
+        "alone_above_ns", "fuse_high_ns", "fuse_low_ns", "floor_alone_ns", "chain_ns", "compute_tflops", "compute_percent", "top_compute",
+        "hbm_gbps", "hbm_percent", "hbm_weights_ns", "hbm_kv_ns", "top_hbm", "inefficient_percent", "chains", "chain_kernels",
+        "floor_kernels", "top_inefficient", "top_inefficient_ns", "top_reason", "top_reason_ns", "inefficient_ideal_ns",
+    ]  # fmt: skip
+    return dict.fromkeys(names) | values
+
+
+CASES = [
+    (launch_gaps, "idle_launch_ns", "idle_share", {}),
+    (scheduling_gaps, "idle_ns", "idle_share", {}),
+    (host_sync, "idle_ns", "idle_share", {}),
+    (host_input, "idle_ns", "idle_share", {}),
+    (copies, "exposed_ns", "time_share", {}),
+    (communication, "exposed_ns", "time_share", {"matched": 1}),
+    (imbalance, "wait_ns", "wait_share", {}),
+    (compute, "compute_ns", "time_share", {"busy_ns": WALL}),
+    (hbm, "hbm_ns", "time_share", {"busy_ns": WALL}),
+    (inefficiency, "alone_above_ns", "recover_share", {"busy_ns": WALL, "inefficient_ns": WALL // 2}),
+]
+
+
+@pytest.mark.parametrize(("module", "column", "threshold", "extra"), CASES, ids=[c[0].RULE.id for c in CASES])
+def test_both_sides_of_the_threshold(module, column, threshold, extra):
+    at = module.THRESHOLDS[threshold].value
+    above = module.assess(row(**extra, **{column: int((at + 0.01) * WALL)}), context(), module.THRESHOLDS)
+    below = module.assess(row(**extra, **{column: int((at - 0.01) * WALL)}), context(), module.THRESHOLDS)
+    assert above.status == "supported"
+    assert below.status == "refuted"
+    assert above.share > below.share
+
+
+@pytest.mark.parametrize("module", [compute, hbm, inefficiency], ids=lambda m: m.RULE.id)
+def test_mostly_unmodelled_kernels_decide_nothing(module):
+    at = module.THRESHOLDS["cost_share"].value
+    dark = module.assess(
+        row(busy_ns=WALL, unmodelled_ns=int((1 - at + 0.01) * WALL)), context(), module.THRESHOLDS
+    )
+    lit = module.assess(
+        row(busy_ns=WALL, unmodelled_ns=int((1 - at - 0.01) * WALL)), context(), module.THRESHOLDS
+    )
+    assert dark.status == "possible"
+    assert lit.status == "refuted"
+    assert dark.quality < lit.quality
+
+
+def test_queue_and_graphs_speak_against_launching():
+    both = launch_gaps.assess(
+        row(idle_launch_ns=WALL // 2, queue_median_ns=16_000, graph_share=0.95),
+        context(),
+        launch_gaps.THRESHOLDS,
+    )
+    neither = launch_gaps.assess(
+        row(idle_launch_ns=WALL // 2, queue_median_ns=14_000, graph_share=0.85),
+        context(),
+        launch_gaps.THRESHOLDS,
+    )
+    assert len(both.counter) == 2
+    assert not neither.counter
+    assert both.quality < neither.quality
+
+
+def test_one_rank_caps_communication():
+    alone = communication.assess(row(exposed_ns=WALL // 2, matched=0), context(), communication.THRESHOLDS)
+    matched = communication.assess(row(exposed_ns=WALL // 2, matched=10), context(), communication.THRESHOLDS)
+    assert alone.quality == communication.SINGLE_RANK_CAP < matched.quality
+    assert any("all ranks" in line for line in alone.missing)
+
+
+def test_python_stacks_lower_trust_in_host_time():
+    clean = launch_gaps.assess(row(idle_launch_ns=WALL // 2), context(), launch_gaps.THRESHOLDS)
+    stacked = launch_gaps.assess(
+        row(idle_launch_ns=WALL // 2), context(python_stacks=True), launch_gaps.THRESHOLDS
+    )
+    assert stacked.quality < clean.quality
+    assert any("stacks" in d for d in stacked.doubts)
+
+
+def test_confidence_is_half_at_a_tie_and_grows_with_the_margin():
+    assert confidence(0.4, 0.4, 0.0, 1.0, 10) == 0.5
+    assert confidence(0.6, 0.2, 0.0, 1.0, 10) > confidence(0.6, 0.4, 0.0, 1.0, 10) > 0.5
+    assert confidence(0.2, 0.6, 0.0, 1.0, 10) < 0.5
+    # What nobody saw counts like a rival; a single step is worth less than many; a distorted capture too.
+    assert confidence(0.4, 0.1, 0.4, 1.0, 10) == 0.5
+    assert confidence(0.6, 0.2, 0.0, 1.0, 1) < confidence(0.6, 0.2, 0.0, 1.0, 10)
+    assert confidence(0.6, 0.2, 0.0, 0.6, 10) < confidence(0.6, 0.2, 0.0, 1.0, 10)
+
+
+def test_prediction_is_a_sum_over_parts():
+    # Graphs take 75-100 % of the launch gaps, leave kernels within 3 %: 60 + 40 ns -> 58.2..(61.8 + 10).
+    low, high = predict({"hbm:weights": 60.0, "idle_launch": 40.0}, BY_ID["cuda-graphs"])
+    assert low == pytest.approx(60 * 0.97)
+    assert high == pytest.approx(60 * 1.03 + 40 * 0.25)
+
+
+def test_quantising_is_never_promised_where_weights_are_not_the_traffic():
+    low, high = predict({"hbm:kv": 50.0, "idle_launch": 50.0}, BY_ID["quantise-weights"])
+    assert low == pytest.approx(97)
+    assert high == pytest.approx(103)
+
+
+def claim_of(module, share, parts, runner_up=None):
+    found = module.assess(row(), context(parts), module.THRESHOLDS)
+    found.share, found.recover_ns = share, (0.4 * WALL, 0.5 * WALL)
+    return Claim(module.RULE, context(parts), found, runner_up=runner_up)
+
+
+def test_chosen_experiment_separates_the_runner_up():
+    parts = {"compute:weights": 0.6 * WALL, "hbm:other": 0.3 * WALL, "idle_launch": 0.1 * WALL}
+    rival = claim_of(hbm, 0.15, parts)
+    chosen = choose_experiment(claim_of(compute, 0.3, parts, rival), "", 10)
+    assert chosen.under_runner_up.limit == "hbm"
+    mine, other = chosen.prediction, chosen.under_runner_up
+    assert mine.high < other.low or other.high < mine.low
+    # At 80 % clock compute time grows by 19-26 %: 6 ms of 10 ms a step -> at least +1 ms.
+    assert mine.low > chosen.baseline
+
+
+def test_batch_doubling_is_no_experiment():
+    # It leaves weight-bound, launch-bound and floor-bound steps flat alike, so it cannot separate them.
+    assert not any("double" in c.change or "batch x2" in c.change for c in CHANGES)
