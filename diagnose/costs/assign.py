@@ -25,6 +25,10 @@ ROUNDS = 6
 region)."""
 
 
+LEVELS = 100
+"""Unmodelled operators between a kernel and a modelled one (nested compiled regions): a guard against bad nesting."""
+
+
 def assign_costs(store: Store, *, arch: str | None = None) -> None:
     """Fill table `cost` for every kernel, copy and memset whose work is known.
 
@@ -49,6 +53,7 @@ def assign_costs(store: Store, *, arch: str | None = None) -> None:
     for _ in range(ROUNDS):
         if not _round(store, calls, values):
             break
+    _collectives(store, calls, values)
     assign_same_kernel(store, values)
     values.write(store)
     store.con.execute(read_sql("diagnose.costs", "write_costs.sql"))
@@ -85,12 +90,16 @@ class _Calls:
         """Text of a name."""
         return self._names.get(name_id) or ""
 
+    def recorded(self, name: str, signature_id: int | None) -> OpCall:
+        """A call of this name with the arguments of a signature (none when nothing was recorded)."""
+        columns = self._signatures.get(signature_id) if signature_id is not None else None
+        return parse_call(name, *(columns or (None, None)))
+
     def call(self, name_id: int, signature_id: int | None) -> OpCall:
-        """The parsed call of an operator name and a signature (no arguments when nothing was recorded)."""
+        """The parsed call of an operator name and a signature."""
         key = (name_id, signature_id)
         if key not in self._calls:
-            columns = self._signatures.get(signature_id) if signature_id is not None else None
-            self._calls[key] = parse_call(self.name(name_id), *(columns or (None, None)))
+            self._calls[key] = self.recorded(self.name(name_id), signature_id)
         return self._calls[key]
 
     def step(self, step_id: int | None) -> StepInfo | None:
@@ -116,6 +125,12 @@ def _round(store: Store, calls: _Calls, values: CostValues) -> bool:
     if not store.scalar("SELECT count(*) FROM cost_todo"):
         return False
     store.con.execute(read_sql("diagnose.costs", "owners.sql"))
+    # A loop, not a recursive query: its planner would build a table of all operators at every level.
+    for _ in range(LEVELS):
+        if not store.scalar("SELECT count(*) FROM cost_above WHERE NOT modelled"):
+            break
+        store.con.execute(read_sql("diagnose.costs", "above.sql"))
+    store.con.execute(read_sql("diagnose.costs", "combos.sql"))
     combos = store.rows(
         """SELECT combo_id, op_name_id, signature_id, step_id, kernel_names, direct, mean_ns
         FROM cost_combo ORDER BY ALL"""
@@ -137,3 +152,27 @@ def _round(store: Store, calls: _Calls, values: CostValues) -> bool:
     store.insert_columns("cost_found", found, types)
     store.con.execute(read_sql("diagnose.costs", "take.sql"))
     return bool(combos)
+
+
+def _collectives(store: Store, calls: _Calls, values: CostValues) -> None:
+    """Collectives record their sizes on the device event itself: they need no operator."""
+    if not store.rows(
+        """SELECT 1 FROM information_schema.columns WHERE table_name = 'kernel' AND column_name = 'signature_id'"""
+    ):
+        return
+    found: dict[str, list[Any]] = {"signature_id": [], "kind": []}
+    for (signature_id,) in store.rows(
+        """SELECT DISTINCT k.signature_id FROM kernel k ANTI JOIN cost_taken t ON t.kernel_id = k.kernel_id
+        WHERE k.signature_id IS NOT NULL AND k.device_id <> -1"""
+    ):
+        cost = cost_of(calls.recorded("record_param_comms", signature_id))
+        if cost is not None:
+            found["signature_id"].append(signature_id)
+            found["kind"].append(values.kind(cost))
+    store.insert_columns("cost_found", found, {"signature_id": "INTEGER", "kind": "INTEGER"})
+    store.con.execute(
+        """INSERT INTO cost_taken
+        SELECT k.kernel_id, f.kind, 'shape' FROM kernel k JOIN cost_found f ON f.signature_id = k.signature_id
+        ANTI JOIN cost_taken t ON t.kernel_id = k.kernel_id
+        WHERE k.device_id <> -1"""
+    )

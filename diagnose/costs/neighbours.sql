@@ -1,10 +1,4 @@
 -- Kernels around the open ones and around some of their references, as numbers of (name, grid), nearest {reach} either side.
-CREATE OR REPLACE TABLE cost_sequence AS
-SELECT kernel_id, hash(device_id, stream) AS lane, hash(k.name_id, {grid}) AS shape_id,
-       row_number() OVER (PARTITION BY device_id, stream ORDER BY start_ns, kernel_id) AS at
-FROM kernel k
-WHERE device_id <> -1;
-
 CREATE OR REPLACE TABLE cost_target AS
 SELECT kernel_id, name_id, grid, block, NULL::INTEGER AS kind, dur_ns, NULL::DOUBLE AS typical_ns FROM cost_open
 UNION ALL
@@ -15,6 +9,14 @@ JOIN cost_reference r
     ON r.name_id = k.name_id AND r.grid = {grid} AND r.block IS NOT DISTINCT FROM {block} AND r.kind = t.kind
 WHERE (k.name_id, r.grid) IN (SELECT DISTINCT name_id, grid FROM cost_open) AND {with_grid}
 QUALIFY row_number() OVER (PARTITION BY k.name_id, r.grid, r.block, r.kind ORDER BY k.kernel_id) <= {references};
+
+CREATE OR REPLACE TABLE cost_sequence AS
+SELECT kernel_id, hash(device_id, stream) AS lane, hash(k.name_id, {grid}) AS shape_id,
+       row_number() OVER (PARTITION BY device_id, stream ORDER BY start_ns, kernel_id) AS at
+FROM kernel k
+WHERE device_id <> -1
+      AND kernel_id BETWEEN (SELECT min(kernel_id) FROM cost_target) - 10000
+          AND (SELECT max(kernel_id) FROM cost_target) + 10000;
 
 CREATE OR REPLACE TABLE cost_around AS
 WITH near AS (

@@ -78,10 +78,15 @@ def step_attention(
         return None
     pairs = keys = 0.0
     if prefill:
-        if step.prefill_pairs is None or window is not None:
-            return None
-        pairs += step.prefill_pairs
-        keys += prefill if step.prefill_context_tokens is None else step.prefill_context_tokens
+        length = prefill if step.prefill_context_tokens is None else step.prefill_context_tokens
+        if window is None:
+            if step.prefill_pairs is None:
+                return None
+            pairs, keys = step.prefill_pairs, length
+        elif step.sequences == 1 and not decode:
+            pairs, keys = window_pairs(prefill, length, window), min(length, window + prefill - 1)
+        else:
+            return None  # how the tokens fall on several sequences is not recorded
     if decode:
         if step.context_tokens is None:
             return None
@@ -103,6 +108,7 @@ def step_attention(
         dtype=dtype,
         dtype_kv=dtype_kv,
         role="attention_decode" if kind == "decode" else "attention",
+        length=keys / max(1, step.sequences or 1) if kind == "prefill" else None,
         shape=f"{kind} {prefill + decode} tokens {keys:g} kv h{heads}/{kv_heads} d{head_dim}",
     )
 
@@ -116,9 +122,18 @@ def _kv_dtype(call: OpCall, cache: Tensor | None, dtype: str) -> str:
     return cache.dtype if cache is not None and cache.dtype in dtypes.FLOATS else dtype
 
 
-def _slides(call: OpCall) -> bool:
-    """The kernel says that it masks a window whose size is in no argument."""
-    return any("Sliding" in k for k in call.kernels)
+def _hidden_window(call: OpCall) -> bool:
+    """The kernel masks a window whose size is in no argument, or may do so without its name saying it (Triton)."""
+    return any("Sliding" in k or "kernel_unified_attention" in k for k in call.kernels)
+
+
+def _window(call: OpCall) -> int | None:
+    """Keys that a query sees, from the arguments `causal, window left, window right` of flash attention; None: all."""
+    for i in range(len(call.scalars) - 2):
+        left, right = call.integer(i + 1), call.integer(i + 2)
+        if call.scalar(i).lower() in ("true", "false") and left is not None and right is not None:
+            return left + 1 if left >= 0 else None
+    return None
 
 
 @model("vllm::unified_attention_with_output", "vllm::unified_attention", by_step=True)
@@ -126,7 +141,7 @@ def vllm_unified(call: OpCall) -> OpCost | None:
     """query (tokens, H, d), key and value (tokens, H_kv, d) of the new tokens; the cache hides behind the
     layer's name."""
     q, k, v = (call.tensor(i) for i in range(3))
-    if q is None or k is None or v is None or len(q.dims) != 3 or len(k.dims) != 3 or _slides(call):
+    if q is None or k is None or v is None or len(q.dims) != 3 or len(k.dims) != 3 or _hidden_window(call):
         return None
     heads, d = q.dims[1:]
     kv = _kv_dtype(call, None, k.dtype)
@@ -219,7 +234,7 @@ def vllm_paged(call: OpCall) -> OpCost | None:
 def flash_paged(call: OpCall) -> OpCost | None:
     """q (tokens, H, d) and a cache (blocks, block, H_kv, d) or packed keys (tokens, H_kv, d)."""
     q = next((t for t in call.tensors if len(t.dims) == 3 and t.dtype in dtypes.FLOATS), None)
-    if q is None or _slides(call):
+    if q is None or _hidden_window(call):
         return None
     tokens, heads, d = q.dims
     caches = [
@@ -231,12 +246,5 @@ def flash_paged(call: OpCall) -> OpCost | None:
     if not caches or heads % caches[0].dims[-2]:
         return None
     cache = caches[0]
-    return step_attention(
-        call.step, tokens, heads, cache.dims[-2], d, d, q.dtype, _kv_dtype(call, cache, q.dtype)
-    )
-
-
-def sliding_prefill_pairs(lengths: list[tuple[int, int]], window: int) -> float:
-    """Causal pairs of (queries, keys) sequences under a window: Σ over sequences of Σ min(window, keys
-    seen)."""
-    return sum(window_pairs(q, k, window) for q, k in lengths)
+    kv = _kv_dtype(call, cache, q.dtype)
+    return step_attention(call.step, tokens, heads, cache.dims[-2], d, d, q.dtype, kv, _window(call))

@@ -192,16 +192,14 @@ def grouped_gemm_cost(
 
 @model("aten::_grouped_mm", "aten::_scaled_grouped_mm")
 def grouped_mm(call: OpCall) -> OpCost | None:
-    """mat_a (rows, K) with mat_b (groups, K, N): all groups counted as touched when there are at least as
-    many rows."""
+    """mat_a (rows, K) with mat_b (groups, K, N): groups expected to be touched when rows fall on them uniformly."""
     a, b = call.tensor(0), call.tensor(1)
     if a is None or b is None or len(a.dims) != 2 or len(b.dims) != 3 or a.dims[1] != b.dims[1]:
         return None
     rows, k = a.dims
     groups, _, n = b.dims
+    touched = groups * (1.0 - (1.0 - 1.0 / groups) ** rows) if groups else 0.0
     out = "bf16" if a.dtype in ("fp8", "fp4x2") else a.dtype
-    if groups > rows:
-        return None
-    cost = grouped_gemm_cost(rows, n, k, groups, a.dtype, b.dtype, out)
+    cost = grouped_gemm_cost(rows, n, k, touched, a.dtype, b.dtype, out)
     scales = sum(t.bytes for t in call.tensors[2:] if t.dtype == "fp32" and t.dims)
     return replace(cost, bytes_min=cost.bytes_min + scales)

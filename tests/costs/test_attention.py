@@ -175,3 +175,32 @@ def test_plain_numbers_equal_shapes(cost) -> None:
     shaped = cost("aten::_scaled_dot_product_fused_attention_overrideable", q, q, q, None, 0.0, "False")
     plain = attention_cost(2 * 64 * 64, 2 * 64, 2 * 64, 4, 4, 32, lse=True)
     assert (shaped.flops, shaped.bytes_min) == (plain.flops, plain.bytes_min)
+
+
+def test_window_of_flash_attention_arguments(cost, no_cost, step) -> None:
+    """causal, window left, window right follow one another in flash attention's arguments; -1 is no window."""
+    decode = step(sequences=4, decode_tokens=4, prefill_tokens=0, context_tokens=4000)
+    q, cache = ((4, 32, 128), "bf16"), ((900, 16, 8, 128), "bf16")
+    head = (q, cache, cache, ((4, 32, 128), "bf16"), ((5,), "int32"), ((5,), "int32"), None, None)
+    name = "_vllm_fa2_C::varlen_fwd"
+    table = ((4, 64), "int32")
+    full = cost(name, *head, table, None, 1, 1000, 0.0, 0.088, "False", "True", -1, -1, 0.0, step=decode)
+    assert full.flops == 4 * 32 * 128 * 4000
+    window = cost(name, *head, table, None, 1, 1000, 0.0, 0.088, "False", "True", 127, 0, 0.0, step=decode)
+    assert window.flops == 4 * 32 * 128 * 4 * 128
+    prefill = step(sequences=1, prefill_tokens=300, decode_tokens=0, prefill_pairs=300 * 301 / 2)
+    q300 = ((300, 32, 128), "bf16")
+    tail = (table, None, 1, 300, 0.0, 0.088, "False", "True", 127, 0, 0.0)
+    one = cost(name, q300, *head[1:], *tail, step=prefill)
+    assert one.flops == 4 * 32 * 128 * brute(300, 300, 128)
+    several = step(sequences=3, prefill_tokens=300, decode_tokens=0, prefill_pairs=20_000)
+    assert no_cost(name, q300, *head[1:], *tail, step=several)
+
+
+def test_triton_attention_may_hide_a_window(no_cost, step) -> None:
+    decode = step(sequences=4, decode_tokens=4, prefill_tokens=0, context_tokens=4000)
+    q, kv = ((4, 32, 128), "bf16"), ((4, 8, 128), "bf16")
+    name = "vllm::unified_attention_with_output"
+    assert no_cost(
+        name, q, kv, kv, q, step=decode, kernels=("kernel_unified_attention_3d", "reduce_segments")
+    )
