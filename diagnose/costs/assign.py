@@ -21,10 +21,7 @@ from diagnose.store.sqlfile import read_sql
 from diagnose.store.store import Store
 
 ROUNDS = 6
-"""How many modelled ancestors are tried for one kernel (a linear inside a fused operator inside a compiled
-region)."""
-
-
+"""How many modelled ancestors are tried for one kernel (a linear in a fused operator in a compiled region)."""
 LEVELS = 100
 """Unmodelled operators between a kernel and a modelled one (nested compiled regions): a guard against bad nesting."""
 
