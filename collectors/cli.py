@@ -53,7 +53,7 @@ def torch_command(
         list[str] | None, typer.Argument(metavar="-- SCRIPT.py [ARGS]...", help="Script, or -m MODULE.")
     ] = None,
     output: Output = None,
-    warmup: Warmup = 3,
+    warmup: Warmup = 5,
     steps: Steps = 20,
     python: Python = None,
     timeout: Annotated[
@@ -102,7 +102,7 @@ def nsys_command(
     torch: Annotated[
         bool, typer.Option("--torch", help="The target is a Python script: mark and bound its model's steps.")
     ] = False,
-    warmup: Warmup = 3,
+    warmup: Warmup = 5,
     steps: Steps = 20,
     python: Python = None,
     capture_range: Annotated[

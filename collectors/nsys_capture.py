@@ -81,7 +81,7 @@ class NsysCapture:
     nsys: str | None = None
     torch: bool = False
     python: str | None = None
-    warmup: int = 3
+    warmup: int = 5
     steps: int = 20
     capture_range: str = "auto"
     delay_s: float | None = None

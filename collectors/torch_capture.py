@@ -13,6 +13,7 @@ trace is written and the loop goes on undisturbed. The folder appears only when 
 """
 
 import os
+import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -72,7 +73,7 @@ class capture:
         self,
         folder: str | os.PathLike[str] | None = None,
         *,
-        warmup: int = 3,
+        warmup: int = 5,
         steps: int = 20,
         model: Any = None,
         shapes: bool = True,
@@ -91,6 +92,7 @@ class capture:
         self.model = model
         self.path: Path | None = None
         self.recorded: list[dict[str, Any]] = []
+        self.unrecorded: list[dict[str, Any]] = []
         self.seen = 0
         self._partial: PartialFolder | None = None
         self._profile: Any = None
@@ -179,8 +181,9 @@ class capture:
     def end_step(self, step: Step | None, seconds: float) -> None:
         """Advance the window by one step (`step` None: one without an annotation of its own)."""
         self.seen += 1
-        if self.seen > self.settings.warmup and step is not None:
-            self.recorded.append({
+        if step is not None:
+            steps = self.recorded if self.seen > self.settings.warmup else self.unrecorded
+            steps.append({
                 "phase": step.phase, "sequences": step.sequences, "tokens": step.tokens,
                 "context_tokens": step.context, "host_ms": round(seconds * 1e3, 4), "annotation": step.text(),
             })  # fmt: skip
@@ -193,6 +196,22 @@ class capture:
         if not self._finished:
             self._close_open()
             self._abandon()
+
+    def _slowdown(self) -> float | None:
+        """Recorded step time over unrecorded step time on the host, of steps with the same work; None unknown.
+
+        The first steps pay for allocations and compilation, so the least unrecorded time of a kind counts, and
+        the median of the recorded ones.
+        """
+        ratios: list[float] = []
+        for kind in {(s["phase"], s["sequences"], s["tokens"]) for s in self.recorded}:
+            before, during = (
+                [s["host_ms"] for s in steps if (s["phase"], s["sequences"], s["tokens"]) == kind]
+                for steps in (self.unrecorded[1:], self.recorded)
+            )
+            if len(before) >= 2 and min(before) > 0:
+                ratios += [statistics.median(during) / min(before)] * len(during)
+        return round(statistics.median(ratios), 4) if ratios else None
 
     def _close_open(self) -> None:
         if self._open is not None:
@@ -239,7 +258,8 @@ class capture:
                            "steps": len(self.recorded)},
                 "profiler": {"name": self.settings.profiler, "record_shapes": self.settings.shapes,
                              "with_stack": False, "profile_memory": self.settings.memory},
-                "steps": self.recorded, "memory": machine.memory_statistics(),
+                "slowdown": self._slowdown(), "steps": self.recorded,
+                "unrecorded_steps": self.unrecorded, "memory": machine.memory_statistics(),
             },
         )  # fmt: skip
 

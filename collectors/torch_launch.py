@@ -17,6 +17,7 @@ from diagnose.errors import InputError, UsageError
 
 DEVICE_FILE = "device.toml"
 CALIBRATION_TIMEOUT_S = 300.0
+SLOWDOWN_WORTH_SAYING = 1.15
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class TorchCapture:
 
     target: tuple[str, ...]
     output: Path | None = None
-    warmup: int = 3
+    warmup: int = 5
     steps: int = 20
     python: str | None = None
     timeout_s: float | None = None
@@ -88,6 +89,7 @@ def capture_torch(request: TorchCapture) -> Path:
             write_settings(request, settings, partial.path.resolve())
             status = _run(request, command(request, str(settings)), Path(scratch), partial)
         _judge(request, status, partial)
+        _tell_slowdown(partial.path)
         if request.calibrate:
             _processor_roofs(request, partial.path)
         return partial.commit()
@@ -120,6 +122,20 @@ def child_env(python: str | None, scratch: Path) -> dict[str, str] | None:
     (link / "diagnose").symlink_to(Path(diagnose.__file__).resolve().parent)
     inherited = os.environ.get("PYTHONPATH")
     return {**os.environ, "PYTHONPATH": f"{link}{os.pathsep}{inherited}" if inherited else str(link)}
+
+
+def _tell_slowdown(folder: Path) -> None:
+    """Say so when recording made the steps clearly slower: the trace then shows too much host time."""
+    try:
+        slowdown = json.loads((folder / RUN_FILE).read_text()).get("slowdown")
+    except (OSError, ValueError):
+        return
+    if slowdown and slowdown > SLOWDOWN_WORTH_SAYING:
+        print(
+            f"diagnose: recorded steps took {slowdown:.2f} times as long on the host as unrecorded ones; "
+            "gaps between operators are partly the profiler's",
+            file=sys.stderr,
+        )
 
 
 def _processor_roofs(request: TorchCapture, folder: Path) -> None:

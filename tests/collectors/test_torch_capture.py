@@ -195,6 +195,24 @@ def test_folders_are_not_overwritten_silently(script: Script, tmp_path: Path) ->
     assert capture_torch(request) == out  # our own earlier capture, with --force
 
 
+def test_what_recording_costs_is_measured(tmp_path: Path) -> None:
+    from diagnose.collectors import capture
+
+    cap = capture(tmp_path / "x.run", warmup=5, steps=3)
+    kind = {"phase": "decode", "sequences": 1, "tokens": 1}
+    # The very first step is left out; of the others of that kind the least counts (10 ms), and the median of the
+    # recorded ones (12 ms). A kind with fewer than two unrecorded steps says nothing.
+    cap.unrecorded = [{**kind, "host_ms": m} for m in (5.0, 11.0, 10.0)] + [
+        {**kind, "tokens": 9, "host_ms": 1.0}
+    ]
+    cap.recorded = [{**kind, "host_ms": m} for m in (12.0, 11.5, 30.0)] + [
+        {**kind, "tokens": 9, "host_ms": 9.0}
+    ]
+    assert cap._slowdown() == 1.2
+    cap.unrecorded = []
+    assert cap._slowdown() is None
+
+
 def test_bad_requests_are_usage_errors(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="give the script"):
         check(TorchCapture(()))
