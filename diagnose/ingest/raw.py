@@ -13,7 +13,7 @@ Rules for all of them:
 - a launch is the host call with the activity's `correlation` (and `process` where the activity has one).
 """
 
-from diagnose.store.schema import Table, make_table
+from diagnose.store.schema import BY_NAME, Table, make_table
 from diagnose.store.store import Store
 
 _ACTIVITY = (
@@ -67,8 +67,8 @@ RAW_BY_NAME: dict[str, Table] = {t.name: t for t in RAW}
 
 
 def ensure_raw(store: Store) -> None:
-    """Create, empty, every raw table that the adapter has not written."""
+    """Create, empty, every raw table, and the dictionaries they point into, that the adapter has not written."""
     have = {row[0] for row in store.rows("SELECT table_name FROM information_schema.tables")}
-    for table in RAW:
+    for table in (*RAW, BY_NAME["name"], BY_NAME["signature"]):
         if table.name not in have:
             store.con.execute(table.ddl())
