@@ -1,7 +1,7 @@
 """The main job: traces and evidence in, one `Diagnosis` out."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,13 @@ from diagnose.errors import InputError
 from diagnose.ingest import load
 from diagnose.model import attribution, bounds, quality, result
 from diagnose.model.link import link, public_views
+from diagnose.model.ranks_names import assign_ranks
 from diagnose.model.steps import StepOutcome, build_steps
 from diagnose.rules import engine, registry
 from diagnose.rules.verdict import deciding_device, verdict
+from diagnose.run import ranks, serving
+from diagnose.run.inputs import sort_inputs
+from diagnose.serving.model_config import load_model
 from diagnose.store import Store
 from diagnose.store.sqlfile import read_sql
 
@@ -62,7 +66,14 @@ def prepare(path: Path, options: Options, progress: Progress | None = None) -> A
     store = Store()
     try:
         step = (lambda done, total: progress("reading", done, total)) if progress else None
-        load(path, store, python=options.python, low_memory=options.low_memory, progress=step)
+        load(
+            path,
+            store,
+            python=options.python,
+            low_memory=options.low_memory,
+            nsys=options.nsys,
+            progress=step,
+        )
         link(store)
         roofs, notes = _devices(store, options)
         bounds.write_families(store)
@@ -87,9 +98,7 @@ def finish(analysed: Analysed, options: Options) -> None:
     store.ensure_tables()
 
 
-def _devices(
-    store: Store, options: Options
-) -> tuple[dict[int, Roofs | None], dict[int, str], dict[int, str | None]]:
+def _devices(store: Store, options: Options) -> tuple[dict[int, Roofs | None], dict[int, str]]:
     """Roofs of every device with activity, from the user's word, else from what the trace says."""
     active = [row[0] for row in store.rows("SELECT DISTINCT device_id FROM activity ORDER BY 1")]
     if not active:
@@ -116,22 +125,13 @@ def _devices(
     return roofs, notes
 
 
-def diagnose_trace(path: Path, options: Options, progress: Progress | None = None) -> Diagnosis:
-    """Diagnose one trace file."""
-    analysed = prepare(path, options, progress)
-    try:
-        finish(analysed, options)
-        return conclude(analysed, options)
-    finally:
-        analysed.store.close()
-
-
-def conclude(analysed: Analysed, options: Options) -> Diagnosis:
-    """Rules and the contract, from a finished store."""
+def conclude(analysed: Analysed, options: Options, straggler: str | None = None) -> Diagnosis:
+    """Rules and the contract, from a finished store. `straggler`: the late rank in words, when ranks were matched."""
     store = analysed.store
     rules, broken = registry.load(options.rules)
     facts = quality.facts(store, analysed.roofs, analysed.outcome)
-    objective = options.objective or "step_time"
+    facts["straggler"] = straggler
+    objective = "step_time"
     steps = {(d, p): n for d, p, n in store.rows("SELECT device_id, phase, count(*) FROM step GROUP BY ALL")}
     claims, failed = engine.run_rules(store, rules, facts, objective, steps)
     phases = result.phases(store, analysed.roofs)
@@ -169,6 +169,78 @@ def conclude(analysed: Analysed, options: Options) -> Diagnosis:
 
 
 def run(paths: list[Path], options: Options | None = None, progress: Progress | None = None) -> Diagnosis:
-    """Diagnose the given traces. InputError or UsageError, each one line, when they cannot be used."""
+    """Diagnose traces, run folders and the evidence beside them. InputError or UsageError, one line, when they cannot be used."""
     options = options or Options()
-    return diagnose_trace(paths[0], options, progress)
+    given = sort_inputs(paths)
+    if given.device is not None and options.device is None:
+        options = replace(options, device=str(given.device))
+    model_name = options.model or (str(given.model) if given.model else None)
+    model = load_model(model_name) if model_name else None
+    beside = serving.read(
+        [*options.metrics, *given.metrics], [*options.log, *given.logs], [*options.bench, *given.benches], model,
+        options.tp, options.pp, options.ep,
+    )  # fmt: skip
+    told = beside is not None and serving.has_serving(beside.evidence)
+    if not given.traces and not told:
+        raise InputError(
+            "neither a trace nor serving evidence in what was given; give a trace, --metrics, --log or --bench"
+        )
+    objective = options.objective or ("throughput" if told else "step_time")
+    options = replace(options, model=model_name)
+    roofs: Roofs | None = None
+    if given.traces:
+        result, roofs = _traces(given.traces, options, progress)
+    else:
+        result = serving.empty(objective, __version__)
+    if beside is not None:
+        serving.attach(result, beside, objective, roofs, options.slo_ttft_ms, options.slo_itl_ms)
+    if objective != "step_time" and not told:
+        _unanswered(result, objective)
+    for name in given.skipped:
+        result.data_quality.append(
+            Note(
+                code="skipped-file",
+                severity="info",
+                message=f"{name} in the folder is neither a trace nor evidence and was left out",
+            )
+        )
+    return result
+
+
+def _unanswered(result: Diagnosis, objective: str) -> None:
+    """A serving objective asked of a trace alone: what limits the steps is known, not what limits the service."""
+    result.verdict.could_not_tell.insert(
+        0,
+        f"{objective}: the trace shows what limits its steps; queue, KV pool and load need engine metrics, a log or a "
+        "benchmark beside it",
+    )
+    result.objective = result.verdict.objective = objective
+
+
+def _traces(paths: list[Path], options: Options, progress: Progress | None) -> tuple[Diagnosis, Roofs | None]:
+    """Diagnose one trace, or several as ranks; also the roofs of the first device."""
+    analysed: list[Analysed] = []
+    try:
+        for path in paths:
+            analysed.append(prepare(path, options, progress))
+        stores = [a.store for a in analysed]
+        numbers = None
+        if len(paths) > 1:
+            recorded = [s.scalar("SELECT any_value(rank) FROM source") for s in stores]
+            numbers = assign_ranks([p.name for p in paths], recorded, options.rank_regex)
+            for store, number in zip(stores, numbers, strict=True):
+                store.con.execute("UPDATE source SET rank = ?", [number])
+        matching = ranks.match(stores, numbers)
+        for one in analysed:
+            finish(one, options)
+        summary = ranks.summary_of(stores, matching)
+        late = ranks.straggler_name(summary)
+        results = [conclude(one, options, late) for one in analysed]
+        roofs = next((r for r in analysed[0].roofs.values() if r is not None), None)
+    finally:
+        for one in analysed:
+            one.store.close()
+    if len(results) == 1:
+        results[0].rank_summary = summary
+        return results[0], roofs
+    return ranks.combine(results, summary), roofs

@@ -1,0 +1,348 @@
+"""Evidence beside the trace: latency, KV, memory, what-if and the limits that only it can show, added to a result."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from diagnose.contract import (
+    SCHEMA,
+    Diagnosis,
+    Evidence,
+    Gain,
+    Hypothesis,
+    Note,
+    Phase,
+    Source,
+    Verdict,
+)
+from diagnose.devices import Roofs
+from diagnose.rules.serving_experiments import experiment_for
+from diagnose.rules.verdict import words
+from diagnose.serving import evidence_types
+from diagnose.serving.config_findings import config_findings
+from diagnose.serving.evidence import read_evidence
+from diagnose.serving.gap_laws import GapPoint
+from diagnose.serving.kv import check_pool, kv_report
+from diagnose.serving.latency import latency_report
+from diagnose.serving.limit_types import Assessment, Candidate
+from diagnose.serving.limits import TraceFacts, assess
+from diagnose.serving.memory import memory_report
+from diagnose.serving.model_config import ModelConfig
+from diagnose.serving.representative import representative_report
+from diagnose.serving.signals import Signals, derive_signals
+from diagnose.serving.what_if import Caps, StepParts, batch_curve, marginal_gain
+
+
+@dataclass(slots=True)
+class Beside:
+    """Everything read beside the trace."""
+
+    evidence: evidence_types.Evidence
+    model: ModelConfig | None
+    tp: int
+    pp: int
+    ep: int
+    files: list[Path]
+
+
+def read(
+    metrics: list[Path],
+    logs: list[Path],
+    benches: list[Path],
+    model: ModelConfig | None,
+    tp: int | None,
+    pp: int | None,
+    ep: int | None,
+) -> Beside | None:
+    """Read the evidence files; None when there are none and no model was given."""
+    if not (metrics or logs or benches or model):
+        return None
+    evidence = read_evidence(metrics, logs, benches)
+
+    def size(given: int | None, key: str) -> int:
+        if given is not None:
+            return given
+        text = evidence.setting(key)
+        return int(text) if text and text.isdigit() else 1
+
+    return Beside(
+        evidence,
+        model,
+        size(tp, "tensor_parallel_size"),
+        size(pp, "pipeline_parallel_size"),
+        size(ep, "expert_parallel_size"),
+        [*metrics, *logs, *benches],
+    )
+
+
+def _decode(d: Diagnosis) -> Phase | None:
+    return next((p for p in d.phases if p.phase == "decode"), None) or next(
+        (p for p in d.phases if p.phase == "mixed"), None
+    )
+
+
+def step_parts(d: Diagnosis, roofs: Roofs | None) -> StepParts | None:
+    """The decode step of the trace in the parts that scale by their own law with the batch; None without one."""
+    phase = _decode(d)
+    if phase is None or not phase.sequences or not phase.steps:
+        return None
+    mine = [k for k in d.kernels if k.phase == phase.phase]
+    per_step = 1e6 * phase.steps
+
+    def total(families: tuple[str, ...]) -> float:
+        return sum(k.time_ns for k in mine if k.family in families) / per_step
+
+    weights = total(("gemm", "gemm_lowp", "gemm_w4a16", "gemv", "moe_gemm", "splitk_epilogue"))
+    kv = total(("attn_decode", "attn_prefill", "mla", "attn_merge"))
+    split = phase.attribution_ns
+    busy = sum(split[b] for b in ("compute", "hbm", "floor", "inefficient", "unmodelled")) / per_step
+    idle = sum(ns for b, ns in split.items() if b.startswith("idle")) / per_step
+    comm = (split["communication"] + split["comm_wait"]) / per_step
+    floor = min(split["floor"] / per_step, max(0.0, busy - weights - kv))
+    other = max(0.0, busy - weights - kv - floor) + split["copy"] / per_step
+    knee = None
+    if roofs is not None:
+        dtype = next((k.dtype for k in mine if k.family == "gemm" and k.dtype), None) or "bf16"
+        # A weight-streaming product has about M FLOPs a byte at 2 bytes an element: the ridge is its knee in tokens.
+        knee = roofs.ridge(dtype)
+    context = (phase.context_tokens or 0.0) / phase.sequences
+    return StepParts(
+        batch=phase.sequences, context=context, weights_ms=weights, kv_ms=kv if context else 0.0, floor_ms=floor, gap_ms=idle,
+        comm_ms=comm, other_ms=other + (0.0 if context else kv), knee=knee,
+    )  # fmt: skip
+
+
+def trace_facts(d: Diagnosis, parts: StepParts | None) -> TraceFacts:
+    """What the trace adds to the judgement of serving limits."""
+    phase = _decode(d)
+    if phase is None:
+        return TraceFacts(hardware={p.phase: p.limit for p in d.phases if p.limit != "inconclusive"})
+    split = phase.attribution_ns
+    observed = phase.wall_ns - split["unobserved"]
+    idle = sum(ns for b, ns in split.items() if b.startswith("idle"))
+    doubling = marginal_gain(parts, parts.batch) if parts else None
+    return TraceFacts(
+        hardware={p.phase: p.limit for p in d.phases if p.limit != "inconclusive"},
+        busy_share=1 - idle / observed if observed else None,
+        between_steps_share=split["idle_scheduling"] / observed if observed else None,
+        gaps=tuple(
+            GapPoint(s.gap_before_ns / 1e6, float(s.sequences))
+            for s in d.steps
+            if s.phase == phase.phase and s.sequences and s.gap_before_ns
+        ),
+        knee=parts.knee if parts else None,
+        doubling_gain=(doubling[0], doubling[1]) if doubling else None,
+        kv_share_of_step=parts.kv_ms / parts.step_ms if parts and parts.step_ms and parts.context else None,
+    )
+
+
+def attach(
+    d: Diagnosis,
+    beside: Beside,
+    objective: str,
+    roofs: Roofs | None,
+    slo_ttft_ms: float | None,
+    slo_itl_ms: float | None,
+) -> None:
+    """Add what the evidence shows to `d`, and make it answer for `objective`."""
+    e, model = beside.evidence, beside.model
+    phase = _decode(d)
+    step_ms = phase.step_time_ns["p50"] / 1e6 if phase and phase.step_time_ns["p50"] else None
+    gaps = [s.gap_before_ns / 1e6 for s in d.steps if phase and s.phase == phase.phase and s.gap_before_ns]
+    d.latency = latency_report(e, step_ms, median(gaps) if gaps else None)
+    d.kv = kv_report(model, e, beside.tp, beside.pp)
+    memory_bytes = next((x.memory_bytes for x in d.devices if x.memory_bytes), None)
+    d.memory = memory_report(model, e, memory_bytes, beside.tp, beside.pp, beside.ep)
+    d.engine_config = [{"key": s.key, "value": s.value, "origin": s.origin} for s in e.settings]
+    if model is not None:
+        d.model = _model(model, beside)
+    parts = step_parts(d, roofs)
+    signals = derive_signals(e, _pool(d))
+    if parts is not None:
+        caps = Caps(
+            pool_tokens=_pool(d),
+            resident_tokens=_float((d.kv or {}).get("tokens_per_sequence_resident"))
+            or (parts.context or None),
+            slots=int(signals.slot_cap.value) if signals.slot_cap else None,
+            graph_max_batch=_int(e.setting("cudagraph_max_capture_size")),
+            slo_itl_ms=slo_itl_ms,
+            slo_ttft_ms=slo_ttft_ms,
+        )
+        d.what_if = batch_curve(parts, caps)
+    if phase is not None:
+        context = phase.context_tokens / phase.sequences if phase.context_tokens and phase.sequences else None
+        d.representative = representative_report(
+            e, batch=phase.sequences, context_per_sequence=context, step_ms=step_ms, steps=phase.steps
+        )
+    d.source += [Source(path=p.name, format="evidence") for p in beside.files]
+    d.data_quality += [Note(code=n.code, severity=n.severity, message=n.message) for n in e.notes]
+    check = check_pool(model, e, beside.tp, beside.pp) if model else None
+    for found in config_findings(e, signals, model, check):
+        d.data_quality.append(
+            Note(
+                code=f"config-{found['code']}",
+                severity="warning",
+                message=f"{found['message']} ({found['evidence']}); {found['remedy']}",
+            )
+        )
+    if d.representative and d.representative.get("verdict") == "no":
+        d.data_quality.append(
+            Note(code="not-representative", severity="warning", message=str(d.representative["message"]))
+        )
+    if has_serving(e):
+        _judge(d, signals, objective, parts)
+
+
+def has_serving(e: evidence_types.Evidence) -> bool:
+    """Whether any source speaks of load, queue, KV or latency."""
+    return bool(e.samples or e.requests)
+
+
+def _judge(d: Diagnosis, signals: Signals, objective: str, parts: StepParts | None) -> None:
+    d.hypotheses = [h for h in d.hypotheses if h.rule != "kv-capacity"]
+    if objective == "step_time":
+        return
+    found = assess(signals, objective, trace_facts(d, parts))
+    baseline = _baseline(d, objective)
+    made = [_hypothesis(c, found, objective, signals.engine or "", baseline) for c in found.candidates]
+    d.objective = objective
+    d.hypotheses = made + d.hypotheses
+    d.verdict = _verdict(d, found, made, objective)
+
+
+def _baseline(d: Diagnosis, objective: str) -> tuple[float | None, str, str]:
+    """Current value of the objective, its metric and unit."""
+    latency = d.latency or {}
+    if objective == "throughput":
+        return latency.get("throughput_tok_s"), "output throughput", "tok/s"
+    key = {"ttft": "ttft_ms", "itl": "itl_ms", "e2e": "e2e_ms"}[objective]
+    entry = latency.get(key) or (latency.get("tpot_ms") if objective == "itl" else None) or {}
+    return (
+        entry.get("mean") or entry.get("p50"),
+        {"ttft": "mean TTFT", "itl": "mean ITL", "e2e": "mean end-to-end latency"}[objective],
+        "ms",
+    )
+
+
+def _hypothesis(
+    c: Candidate, found: Assessment, objective: str, engine: str, baseline: tuple[float | None, str, str]
+) -> Hypothesis:
+    rival = next(
+        (x for x in found.candidates if x.limit != c.limit and x.status in ("supported", "possible")), None
+    )
+    value, metric, unit = baseline
+    gain = None
+    if c.gain is not None and c.status in ("supported", "possible"):
+        gain = Gain(metric=metric, low=c.gain[0], high=c.gain[1], unit="x", scope="the served load")
+    live = c.status in ("supported", "possible")
+    return Hypothesis(
+        id=f"serving-{c.cause.replace('_', '-')}@{objective}",
+        limit=c.limit,
+        phase=None,
+        objective=objective,
+        status=c.status,
+        confidence=c.confidence,
+        gain=gain,
+        statement=c.statement,
+        evidence=[_evidence(row) for row in c.evidence],
+        counter_evidence=[_evidence(row) for row in c.against],
+        missing=c.missing,
+        experiment=experiment_for(
+            c.cause, engine, metric, unit, value, c.gain, rival.limit if rival else None
+        )
+        if live
+        else None,
+        rule=f"serving-{c.cause.replace('_', '-')}",
+    )
+
+
+def _evidence(row: dict[str, Any]) -> Evidence:
+    return Evidence(
+        metric=row["metric"], value=row["value"], unit=row.get("unit") or "", threshold=row.get("threshold"), direction=row.get("direction"),
+        provenance=row.get("provenance") or "measured", note=row.get("text"),
+    )  # fmt: skip
+
+
+def _verdict(d: Diagnosis, found: Assessment, made: list[Hypothesis], objective: str) -> Verdict:
+    trace = d.verdict
+    below = (
+        f"the traced steps themselves: {trace.summary}"
+        if d.devices and trace.limit != "inconclusive"
+        else None
+    )
+    ruled = [
+        f"{words(c.limit)} ({c.cause.replace('_', ' ')}): {c.statement}"
+        for c in found.candidates
+        if c.status == "refuted"
+    ]
+    could_not = [*found.missing, *(trace.could_not_tell if d.devices else [])]
+    could_not = [line for line in dict.fromkeys(could_not) if not line.startswith("KV cache capacity: needs")]
+    first = found.first
+    if found.limits == ["inconclusive"] or first is None:
+        ask = found.missing[0] if found.missing else "engine metrics over the loaded part of the run"
+        text = f"inconclusive for {objective}: {found.note}. To settle it: {ask}"
+        return Verdict(
+            limit="inconclusive", phase=None, objective=objective, confidence=None, summary=text + (f"; {below}" if below else ""),
+            runner_up=trace.limit if below else None, by_phase=trace.by_phase, ruled_out=ruled, could_not_tell=could_not,
+        )  # fmt: skip
+    second = (
+        found.limits[1]
+        if len(found.limits) > 1
+        else next(
+            (
+                c.limit
+                for c in found.candidates
+                if c.limit != first.limit and c.status in ("supported", "possible")
+            ),
+            None,
+        )
+    )
+    both = f" and {words(found.limits[1])} ({found.note})" if len(found.limits) > 1 else ""
+    return Verdict(
+        limit=first.limit,
+        phase=None,
+        objective=objective,
+        confidence=first.confidence,
+        summary=f"{objective} is limited by {words(first.limit)}{both}: {first.statement}",
+        runner_up=second or (trace.limit if below else None),
+        next=below,
+        by_phase=trace.by_phase,
+        ruled_out=ruled,
+        could_not_tell=could_not,
+        calibrated=False,
+    )
+
+
+def empty(objective: str, version: str) -> Diagnosis:
+    """A result without a trace, to which `attach` adds the evidence."""
+    return Diagnosis(
+        schema=SCHEMA, tool_version=version, source=[], objective=objective, devices=[], attribution_ns=None, coverage=None, phases=[],
+        outside_steps=None, kernels=[], latency=None, kv=None, hypotheses=[],
+        verdict=Verdict(
+            limit="inconclusive", phase=None, objective=objective, confidence=None,
+            summary="inconclusive: kernel-level limits were not assessed, there is no trace",
+            could_not_tell=["kernel-level limits (compute, HBM bandwidth, launching, copies): need a profiler trace"],
+        ),
+        data_quality=[Note(code="no-trace", severity="info", message="no trace was given: kernel-level limits are not assessed")],
+    )  # fmt: skip
+
+
+def _model(model: ModelConfig, beside: Beside) -> dict[str, Any]:
+    return {
+        "name": model.name, "layers": model.layers, "hidden": model.hidden, "heads": model.heads, "kv_heads": model.kv_heads,
+        "tp": beside.tp, "pp": beside.pp, "ep": beside.ep, "provenance": "derived",
+    }  # fmt: skip
+
+
+def _pool(d: Diagnosis) -> float | None:
+    value = (d.kv or {}).get("budget_tokens")
+    return float(value) if value else None
+
+
+def _float(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _int(text: str | None) -> int | None:
+    return int(text) if text and text.isdigit() else None
