@@ -10,6 +10,7 @@ known to be common only decides between shifts that fit equally well.
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median
 
 # Sequences whose ends, after the skew is taken out, scatter more than this are not of the same collectives.
@@ -18,10 +19,12 @@ TOLERANCE_NS = 200_000
 NATURAL_NS = 25_000
 # A difference this far from the skew is not of one collective.
 _NEAR_NS = 2 * NATURAL_NS
-# A shift by one layer of a regular run misses only at the edges of steps, one in some hundred collectives.
-_EQUALLY_GOOD = 0.002
+# Rounds of the search: samples a shift is rated on, the share of the best rating that stays in, and how many. A
+# shift by one layer of a regular run misses only at the edges of steps, one in some hundred collectives, so that
+# the last round counts them all.
+_ROUNDS = ((64, 0.8, 256), (2048, 0.97, 16), (1 << 30, 0.998, 16))
+_AS_CLOSE = 1.5
 _MIN_OVERLAP = 0.3
-_COARSE, _FINE, _KEPT = 64, 20_000, 16
 _SEARCH = 2000
 _REACH = 8  # how many lost events in a row a pairing may step over
 _SMOOTH = 0.1  # weight of each new difference in the running skew: clocks drift by parts per million
@@ -43,12 +46,15 @@ class Alignment:
 
 @dataclass(frozen=True, slots=True)
 class _Fit:
-    """A shift (element i of the first with i + shift of the second), how many ends agree, and on which
-    skew."""
+    """A shift (element i of the first with i + shift of the second).
+
+    How many ends agree, on which skew, and how closely: half the distance between the quartiles of those.
+    """
 
     shift: int
     agreeing: float
     skew: float
+    spread: float
 
 
 def align(
@@ -66,15 +72,22 @@ def align(
         # Captures started by one signal hold the same collectives.
         return abs(fit.skew) if common_clock else abs(fit.shift)
 
-    coarse = [_fit(first, second, shift, _COARSE) for shift in _candidates(first, second, prior_ns)]
-    coarse.sort(key=lambda fit: (-fit.agreeing, unlikely(fit)))
-    fine = [_fit(first, second, fit.shift, _FINE) for fit in coarse[:_KEPT]]
+    fits = [_fit(first, second, shift, _ROUNDS[0][0]) for shift in _candidates(first, second, prior_ns)]
+    for (_, share, kept), (samples, _, _) in pairwise(_ROUNDS):
+        most = max((fit.agreeing for fit in fits), default=0.0)
+        fits = sorted(
+            (f for f in fits if f.agreeing >= share * most), key=lambda f: (-f.agreeing, unlikely(f))
+        )
+        fits = [_fit(first, second, fit.shift, samples) for fit in fits[:kept]]
     if prior_ns is not None:
-        fine = [fit for fit in fine if abs(fit.skew - prior_ns) <= TOLERANCE_NS]
-    if not fine:
+        fits = [fit for fit in fits if abs(fit.skew - prior_ns) <= TOLERANCE_NS]
+    if not fits:
         return None
-    most = max(fit.agreeing for fit in fine)
-    equal = [fit for fit in fine if fit.agreeing >= (1 - _EQUALLY_GOOD) * most]
+    most = max(fit.agreeing for fit in fits)
+    equal = [fit for fit in fits if fit.agreeing >= _ROUNDS[-1][1] * most]
+    # A shift by a whole step of a regular run agrees as often, but less closely.
+    closest = min(fit.spread for fit in equal)
+    equal = [fit for fit in equal if fit.spread <= _AS_CLOSE * closest + NATURAL_NS / 10]
     chosen = min(equal, key=lambda fit: (unlikely(fit), -fit.agreeing))
     pairs = _pair(first, second, chosen)
     if len(pairs) < max(1, _MIN_OVERLAP * min(len(first), len(second))):
@@ -106,16 +119,18 @@ def _fit(first: Sequence[int], second: Sequence[int], shift: int, samples: int) 
     """
     start, stop = max(0, -shift), min(len(first), len(second) - shift)
     if stop <= start:
-        return _Fit(shift, 0.0, 0.0)
+        return _Fit(shift, 0.0, 0.0, float(_NEAR_NS))
     stride = max(1, (stop - start) // samples)
     differences = sorted(second[i + shift] - first[i] for i in range(start, stop, stride))
-    best, middle, low = 0, 0, 0
+    best, at, low = 0, 0, 0
     for high, value in enumerate(differences):
         while value - differences[low] > 2 * _NEAR_NS:
             low += 1
         if high - low + 1 > best:
-            best, middle = high - low + 1, (low + high) // 2
-    return _Fit(shift, best * (stop - start) / len(differences), differences[middle])
+            best, at = high - low + 1, low
+    spread = differences[at + 3 * best // 4] - differences[at + best // 4]
+    scale = (stop - start) / len(differences)
+    return _Fit(shift, best * scale, differences[at + best // 2], spread / 2)
 
 
 def _pair(first: Sequence[int], second: Sequence[int], fit: _Fit) -> list[tuple[int, int]]:

@@ -97,6 +97,23 @@ def test_even_steps_need_a_clock() -> None:
     assert same is not None and same.pairs[0] == (0, 0)
 
 
+@pytest.mark.parametrize("common_clock", [False, True])
+def test_regular_decode(common_clock: bool) -> None:
+    """Graph replays: 128 collectives a step, 60 us apart, steps all but alike. A layer or a step off nearly fits.
+
+    Later capture by 300 collectives, and ends that scatter by 10 us on a clock 1 s ahead.
+    """
+    noise = random.Random(11)
+    now, ends = 0, []
+    for i in range(4_000):
+        now += 60_000 + noise.randrange(5_000) + (2 * MS if i % 128 == 0 else 0)
+        ends.append(now)
+    second = [e + 10**9 for e in _jitter(ends, 12)][300:]
+    found = align(ends, second, common_clock=common_clock)
+    assert found is not None and found.unique
+    assert found.pairs == [(i + 300, i) for i in range(3_700)]
+
+
 def test_a_known_skew_pins_short_sequences() -> None:
     found = align([10 * MS, 50 * MS], [50 * MS + 900, 90 * MS + 900], prior_ns=1_000.0)
     assert found is not None and found.pairs == [(1, 0)]
