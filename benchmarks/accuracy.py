@@ -98,8 +98,9 @@ def diagnose(made: Any) -> Any:
 
 def settle(made: Any, found: Any) -> Iterator[dict[str, Any]]:
     """Make each proposed change in the simulator and put the outcome beside the prediction."""
-    from diagnose.rules.experiments import CHANGES
     from sim.outcome import serving_ratio, trace_ratio
+
+    from diagnose.rules.experiments import CHANGES
 
     ids = {c.change: c.id for c in CHANGES}
     done: dict[tuple[str, str], float | None] = {}

@@ -4,6 +4,7 @@ import gzip
 import json
 from collections import defaultdict
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,7 @@ def test_streams_in_order_and_causal(name: str) -> None:
             assert a.end - a.start >= 1
             by_stream[a.stream].append(a)
         for activities in by_stream.values():
-            for before, after in zip(activities, activities[1:], strict=False):
+            for before, after in pairwise(activities):
                 assert after.start >= before.end, "a stream runs one activity at a time, in order"
         for op in rec.ops:
             assert op.dur >= 0

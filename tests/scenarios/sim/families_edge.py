@@ -5,13 +5,23 @@ from dataclasses import replace
 
 from sim import rng
 from sim.arch import ARCHS, StepPlan
-from sim.families import _base, _pick, decode_steps, prefill_steps
-from sim.families import compute_prefill, fallback_gemm, hbm_decode, host_sync_decode, launch_eager_decode
-from sim.families import scheduling_gap_decode, straggler_tp
+from sim.families import (
+    _base,
+    _pick,
+    compute_prefill,
+    decode_steps,
+    fallback_gemm,
+    hbm_decode,
+    host_sync_decode,
+    launch_eager_decode,
+    prefill_steps,
+    scheduling_gap_decode,
+    straggler_tp,
+)
 from sim.hardware import DEVICES
 from sim.registry import Variant, scenario
-from sim.truth import RELIEFS
 from sim.steps import simulate
+from sim.truth import RELIEFS
 from sim.world import Profile, World
 
 

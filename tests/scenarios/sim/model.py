@@ -57,6 +57,9 @@ class Options:
     gemm_quality: float = 1.0  # below 1: a fallback kernel
     attention_quality: float = 1.0
     fused: bool = True  # False: the norm and activation chains are separate elementwise kernels
+    chain: float = (
+        1.0  # time of unfused elementwise kernels is scaled by this (a relief that leaves the launches)
+    )
     strided: float = 1.0  # quality of elementwise kernels (below 1: uncoalesced access)
     sampler_sort: bool = False
     kv_concat: bool = False  # the KV cache grows by concatenation, per layer and step
@@ -189,7 +192,8 @@ class _Builder:
         wrapper = "elementwise_kernel<128, 4, " if strided else "vectorized_elementwise_kernel<4, "
         text = f"void at::native::{wrapper}at::native::{short}_functor<c10::BFloat16>, std::array<char*, 3ul> >(int)"
         op = Op(name, dims, types, strided=strided)
-        return self.stream(f"elementwise_{short}", text, op, moved, float(numel), max(1, numel // 512))
+        k = self.stream(f"elementwise_{short}", text, op, moved, float(numel), max(1, numel // 512))
+        return replace(k, work=replace(k.work, share=self.o.chain))
 
     def norm(self, m: int, d: int, residual: bool) -> list[Kernel]:
         """RMS norm, fused or as the chain that eager code makes of it."""
@@ -380,6 +384,9 @@ class _Builder:
         out.append(self.stream("moe_topk", "void vllm::moe::topkGatingSoftmax<4, 8, 4, 16, int>(float const*, bool const*, float*)",
                                Op("_moe_C::topk_softmax", ([m, 2], [m, 2], [m, 2], [m, a.experts]), ("float", "int", "int", "float"),
                                   parent=moe), m * a.experts * 4.0 + slots * 12.0))  # fmt: skip
+        e, top = a.experts, a.experts_per_token
+        op = Op("vllm::inplace_fused_experts", ([m, a.hidden], [e, 2 * i, a.hidden], [e, a.hidden, i], [m, top], [m, top]),
+                (t, t, t, "float", "int"), parent=moe)  # fmt: skip
         for role, k, n in (("expert_gate_up", a.hidden, 2 * i), ("expert_down", i, a.hidden)):
             work = Work(
                 "gemm",
@@ -388,13 +395,12 @@ class _Builder:
                 "bf16",
                 self.o.gemm_quality,
             )
-            op = Op(
-                "vllm::fused_experts",
-                ([m, a.hidden], [a.experts, 2 * i, a.hidden], [a.experts, a.hidden, i]),
-                (t, t, t),
-                parent=moe,
-            )
             out.append(Kernel(role, "fused_moe_kernel", op, work, max(1, -(-slots // 16)) * (n // 64), 128))
+            if role == "expert_gate_up":
+                name = "void vllm::act_and_mul_kernel<c10::BFloat16, &(c10::BFloat16 vllm::silu_kernel<c10::BFloat16>), true>"
+                out.append(self.stream("moe_activation", name, op, 6.0 * slots * i, 5.0 * slots * i, slots))
+        name = "void vllm::moe::moe_sum_kernel<c10::BFloat16, 2>(c10::BFloat16*, c10::BFloat16 const*, int)"
+        out.append(self.stream("moe_sum", name, op, 2.0 * (slots + m) * a.hidden))
         return out
 
     def head(self) -> list[Kernel]:

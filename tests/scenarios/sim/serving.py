@@ -372,7 +372,7 @@ def serve(s: Serve) -> Served:
             raise RuntimeError("a request does not fit the KV pool")
         prefill = [(n, r.computed + n) for r, n in chunks]
         context = sum(r.total for r in decodes)
-        device, wall = step_ns(s, prefill, len(decodes), context)
+        _, wall = step_ns(s, prefill, len(decodes), context)
         factor = rng.lognormal(s.noise, s.seed, 44, step)
         sampled = len(decodes) + sum(1 for r, n in chunks if r.computed + n >= r.total)
         gap = gap_ns(s, len(chunks) + len(decodes), sampled) * rng.lognormal(s.host.jitter, s.seed, 45, step)

@@ -91,6 +91,5 @@ def serving_truth(s: Serve, objective: str, run: Served | None = None) -> tuple[
         else:
             truth_pair = 0.0
     value = run.steady_throughput if objective == "throughput" else base
-    return Truth(
-        objective, value, "tok/s" if objective == "throughput" else "ms", gains, limits, runner_up
-    ), causes
+    unit = "tok/s" if objective == "throughput" else "ms"
+    return Truth(objective, value, unit, gains, limits, runner_up, paired_gain=truth_pair), causes

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from sim.arch import StepPlan
-from sim.core import Activity, Collective, Host, Loop, Signal
+from sim.core import Activity, Host, Loop, Signal
 from sim.loop import COMPUTE, OFFLOAD, Call, Note, Rank, Recording, _kernels, annotation
 from sim.model import Kernel
 from sim.world import World
