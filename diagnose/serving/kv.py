@@ -10,6 +10,7 @@ length at its last token.
 
 from dataclasses import dataclass
 from statistics import fmean
+from typing import Any
 
 from diagnose.serving.evidence_types import Evidence, Sample
 from diagnose.serving.model_config import ModelConfig
@@ -175,7 +176,7 @@ def request_lengths(evidence: Evidence) -> tuple[float, float, str] | None:
 
 def kv_report(
     model: ModelConfig | None, evidence: Evidence, tp: int = 1, pp: int = 1
-) -> dict[str, object] | None:
+) -> dict[str, Any] | None:
     """The `kv` entry of the JSON contract; None when neither the model nor any KV evidence is there."""
     kv_dtype = evidence.setting("kv_cache_dtype")
     per_token = model.kv_bytes_per_token(kv_dtype, tp, pp) if model else None
@@ -192,7 +193,7 @@ def kv_report(
     resident, lengths = resident_tokens(evidence, pool), request_lengths(evidence)
     full = lengths[0] + lengths[1] if lengths else None
     hits = [v for _, v in engine_totals(evidence, "prefix_hit_rate")]
-    out: dict[str, object] = {
+    out: dict[str, Any] = {
         "bytes_per_token": per_token, "kv_dtype": model.kv_dtype(kv_dtype) if model else kv_dtype,
         "budget_tokens": pool, "budget_bytes": float(evidence.setting("kv_pool_bytes") or 0) or None,
         "budget_tokens_computed": check.computed if check else None,

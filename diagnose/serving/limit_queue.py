@@ -36,6 +36,7 @@ def kv_candidate(s: Signals, trace: TraceFacts) -> Candidate:
         "kv_capacity", "kv_pool", "not_assessed", 0.0, "the KV pool decides how many requests run at a time"
     )
     full = s.kv_full_share is not None and s.kv_full_share.value >= threshold("sustained")
+    tight = _tight(s)
     free = s.kv_peak is not None and s.kv_peak.value < threshold("kv_free")
     waits = queueing(s)
     lost = s.preemptions is not None and s.preemptions.value > 0
@@ -79,12 +80,13 @@ def kv_candidate(s: Signals, trace: TraceFacts) -> Candidate:
     )
     if deferred and s.waiting_deferred:
         c.against.append(row("waiting_deferred", s.waiting_deferred))
-    flat = trace.doubling_gain is not None and trace.doubling_gain[1] < threshold("marginal_gain")
     if free and s.kv_peak:
         c.status, c.confidence = "refuted", 0.9
         c.against.append(row("kv_peak", s.kv_peak, threshold("kv_free"), "above"))
     elif full and (waits or lost) and not deferred:
         c.status, c.confidence = "supported", 0.92 if short or lost else 0.85
+    elif tight and waits and short and not deferred:
+        c.status, c.confidence = "supported", 0.75
     elif full and waits is False and not lost:
         c.status, c.confidence = "possible", 0.3
         c.statement = "the pool is nearly full, but nobody waits for it yet"
@@ -104,10 +106,30 @@ def kv_candidate(s: Signals, trace: TraceFacts) -> Candidate:
     if c.status == "supported":
         c.statement = _kv_statement(s)
         c.gain = _room(s)
-        if flat:
-            c.status, c.confidence = "possible", 0.4
-            c.statement += "; yet a larger batch would hardly gain: KV reads or compute already fill the step"
+        weigh(c, trace)
+        if s.samples is not None and s.samples.value < 3:
+            c.confidence -= 0.1
     return c
+
+
+def weigh(c: Candidate, trace: TraceFacts) -> None:
+    """Weigh a cap on the batch by what a larger batch would gain: little gain, no limit; unknown gain, less
+    certain."""
+    if trace.doubling_gain is None:
+        c.confidence = min(c.confidence, 0.8)
+        c.missing.append("what a larger batch would gain: a trace, or --model with the device")
+    elif trace.doubling_gain[1] < threshold("marginal_gain"):
+        c.status, c.confidence = "possible", 0.4
+        c.statement += "; yet a larger batch would hardly gain: KV reads or compute already fill the step"
+    elif trace.doubling_gain[0] < threshold("marginal_gain"):
+        c.confidence = min(c.confidence, 0.7)
+
+
+def _tight(s: Signals) -> bool:
+    """Whether less than two requests' tokens are free: a pool of few requests stops below nine tenths."""
+    if not (s.kv_usage and s.pool_tokens and s.full_tokens) or s.kv_usage.value < threshold("kv_tight"):
+        return False
+    return (1 - s.kv_usage.value) * s.pool_tokens.value < 2 * s.full_tokens.value
 
 
 def _kv_statement(s: Signals) -> str:
@@ -157,16 +179,14 @@ def slot_candidate(s: Signals, trace: TraceFacts) -> Candidate:
         c.statement = f"all {s.slot_cap.value:.0f} slots are taken, but no queue was seen"
         return c
     c.status = "supported"
-    c.confidence = 0.9 if s.slot_cap.provenance == "measured" else 0.85
+    c.confidence = {"measured": 0.9, "assumed": 0.85}.get(s.slot_cap.provenance, 0.75)
     c.statement = f"all {s.slot_cap.value:.0f} slots are taken and requests wait"
     if s.kv_usage and s.kv_usage.value < threshold("kv_full"):
         c.evidence.append(row("kv_usage", s.kv_usage, threshold("kv_full"), "below"))
     if s.offered and s.running and s.running.value > 0:
         top = min(s.offered.value, s.fits.value) if s.fits else s.offered.value
         c.gain = (1.0, max(1.0, top / s.running.value))
-    if trace.doubling_gain is not None and trace.doubling_gain[1] < threshold("marginal_gain"):
-        c.status, c.confidence = "possible", 0.4
-        c.statement += "; yet a larger batch would hardly gain"
+    weigh(c, trace)
     return c
 
 
@@ -238,11 +258,18 @@ def conservative_candidate(s: Signals, others: list[Candidate]) -> Candidate:
     elif deferred:
         c.status, c.confidence = "possible", 0.3
         c.statement = "requests wait for something other than capacity (deferred): a remote cache or transfer"
-    elif s.slot_cap is None and s.engine != "sglang":
+    elif s.engine != "sglang":
+        # elsewhere a queue with room mostly means that prefill takes all the time there is
         c.status, c.confidence = "possible", 0.4
-        c.missing.append("the slot cap: start-up lines of the server (--log)")
+        c.statement = (
+            "requests wait although pool and slots have room: prefill may take all the time there is"
+        )
+        c.missing.append("what iterations are made of: iteration lines (--log) or a trace of them")
+    elif s.at_budget_share is not None and s.at_budget_share.value >= threshold("sustained"):
+        c.status, c.confidence = "possible", 0.4
+        c.statement = "requests wait while prefill batches are full: prefill itself may be the limit"
     else:
-        c.status, c.confidence = "supported", 0.75 if s.engine == "sglang" else 0.6
+        c.status, c.confidence = "supported", 0.75
         c.statement = (
             f"requests wait while only {s.kv_usage.value:.0%} of the pool is used and slots are free"
         )

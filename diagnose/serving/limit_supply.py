@@ -141,11 +141,16 @@ def demand_candidate(s: Signals, trace: TraceFacts, others: list[Candidate]) -> 
         "demand", "load", "not_assessed", 0.0, "the engine has room and nobody waits: the load is the limit"
     )
     waits = s.waiting_share
-    if waits is None or s.running is None:
+    if s.running is None or (waits is None and not _cannot_queue(s)):
         c.missing.append("running and waiting over time: --metrics or the server's --log")
         return c
-    quiet = waits.value <= threshold("idle_queue")
-    (c.evidence if quiet else c.against).append(row("waiting_share", waits, threshold("idle_queue"), "below"))
+    quiet = waits is None or waits.value <= threshold("idle_queue")
+    if waits is not None:
+        (c.evidence if quiet else c.against).append(
+            row("waiting_share", waits, threshold("idle_queue"), "below")
+        )
+    elif s.offered is not None:
+        c.evidence.append(row("offered", s.offered, s.fits.value if s.fits else None, "below"))
     slots = s.slot_cap is None or s.running.value <= threshold("batch_room") * s.slot_cap.value
     if s.slot_cap:
         edge = threshold("batch_room") * s.slot_cap.value
@@ -183,7 +188,11 @@ def demand_candidate(s: Signals, trace: TraceFacts, others: list[Candidate]) -> 
         c.statement = "nobody waits, yet a larger batch would gain nothing: the device itself is the limit"
         return c
     sized = trace.doubling_gain is not None or trace.knee is not None
-    if s.kv_peak is None or (s.in_engine_share and s.in_engine_share.value < threshold("in_engine")):
+    outside = s.in_engine_share is not None and s.in_engine_share.value < threshold("in_engine")
+    small = s.running.value <= threshold("small_batch")
+    told = s.kv_peak is not None or waits is None
+    if not told or outside or not (sized or keeps or small):
+        # a closed loop of many clients keeps the device busy without a queue: only a knee can tell
         c.status, c.confidence = "possible", 0.5
     else:
         c.status, c.confidence = "supported", 0.9 if sized or keeps else 0.7
@@ -192,6 +201,16 @@ def demand_candidate(s: Signals, trace: TraceFacts, others: list[Candidate]) -> 
     else:
         c.gain = trace.doubling_gain
     return c
+
+
+def _cannot_queue(s: Signals) -> bool:
+    """Whether fewer requests were in flight than slots and pool hold, and all of them were decoding: no
+    queue can be."""
+    if not (s.offered and s.slot_cap and s.fits and s.running):
+        return False
+    room = s.offered.value <= threshold("batch_room") * s.slot_cap.value
+    space = s.offered.value <= threshold("kv_free") * s.fits.value
+    return room and space and s.running.value >= threshold("in_engine") * s.offered.value
 
 
 def hardware_candidate(trace: TraceFacts, objective: str) -> Candidate | None:

@@ -5,6 +5,10 @@ from typing import Any
 
 THRESHOLDS: dict[str, tuple[float, str]] = {
     "kv_full": (0.90, "pool full: SGLang tuning guide and llm-d metrics guide"),
+    "kv_tight": (
+        0.80,
+        "a pool of a dozen requests or so is as good as full with less than two requests' tokens free",
+    ),
     "kv_free": (0.70, "pool free: below it KV cannot be what holds requests back"),
     "sustained": (0.50, "a state counts as the run's when half the loaded samples show it"),
     "idle_queue": (0.05, "a queue seen in fewer samples than this is arrivals between two schedules"),
@@ -23,6 +27,10 @@ THRESHOLDS: dict[str, tuple[float, str]] = {
     "engine_spread": (1.30, "busiest engine a third above the mean of its peers"),
     "keeps_up": (0.95, "completing 95 % of an open arrival rate is keeping up"),
     "batch_room": (0.80, "running below four fifths of the cap leaves slots free"),
+    "small_batch": (
+        16.0,
+        "published GEMM times are flat to 64 sequences and more: at 16 a larger batch gains",
+    ),
     "marginal_gain": (1.10, "doubling the batch must gain a tenth to be worth more KV or slots"),
     "e2e_share": (0.40, "a part of the whole request this large can be its limit; near halves name both"),
     "recomputed": (0.05, "a twentieth of prompt tokens computed twice"),

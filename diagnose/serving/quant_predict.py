@@ -44,14 +44,13 @@ class Ratio:
 def ratios() -> tuple[Ratio, ...]:
     """The table of measured ratios."""
     text = resources.files("diagnose.serving").joinpath("quant_ratio.csv").read_text(encoding="utf-8")
-    out, last = [], ""
+    out = []
     for r in csv.DictReader(text.splitlines()):
-        last = last if r["source"].startswith("same") and len(r["source"]) < 20 else r["source"]
         out.append(
             Ratio(
                 r["method"], r["device"], r["phase"], (float(r["m_low"]), float(r["m_high"])),
                 (float(r["mb_low"]), float(r["mb_high"])), float(r["ratio_low"]), float(r["ratio_mid"]),
-                float(r["ratio_high"]), r["scope"], last,
+                float(r["ratio_high"]), r["scope"], r["source"],
             )
         )  # fmt: skip
     return tuple(out)

@@ -25,6 +25,11 @@ DEFAULT_SLOTS = (128, 256, 512, 1024)
 assumed."""
 
 
+PLATEAU_SAMPLES = 3
+PLATEAU_SHARE = 0.75
+"""Running at one and the same number in three of four loaded samples is a cap."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fact:
     """A value with unit, provenance (measured, derived, assumed) and how it was found."""
@@ -211,7 +216,9 @@ def _load(s: Signals, e: Evidence) -> None:
 def _kv(s: Signals, e: Evidence, computed: float | None) -> None:
     rows = paired(e, "kv_usage", "running")
     peak_run = max((r for _, r in rows), default=0.0)
-    usage = sorted(u for u, r in rows if r >= LOADED * peak_run and r > 0) or sorted(e.values("kv_usage"))
+    usage = sorted(u for u, r in rows if r >= LOADED * peak_run and r > 0)
+    if not any(x.metric == "running" for x in e.samples):
+        usage = sorted(e.values("kv_usage"))  # nothing tells the loaded samples apart
     if usage:
         origin = _origin(e, "kv_usage")
         s.kv_usage = Fact(quantile(usage, 0.5), "share", "measured", f"median KV usage under load, {origin}")
@@ -289,9 +296,15 @@ def _slots(s: Signals, e: Evidence) -> None:
         s.slot_cap = Fact(stated * engines, "requests", "measured", "slot cap as configured")
     elif running and s.waiting_peak and s.waiting_peak.value > 0:
         top = max(running)
-        if top in DEFAULT_SLOTS and sum(1 for r in running if r == top) >= 0.5 * len(running):
+        steady = sum(1 for r in running if r == top) / len(running)
+        free = s.kv_usage is not None and s.kv_usage.value < FULL
+        if top in DEFAULT_SLOTS and steady >= 0.5:
             text = f"running stands at exactly {top:.0f}, a default slot cap"
             s.slot_cap = Fact(top, "requests", "assumed", text)
+        elif free and len(running) >= PLATEAU_SAMPLES and steady >= PLATEAU_SHARE:
+            # a pool or a client lets the number float; only a cap holds it still while others wait
+            text = f"running stands still at {top:.0f} while requests wait and the pool has room"
+            s.slot_cap = Fact(top, "requests", "derived", text)
     if s.slot_cap and running and s.running and s.running.provenance == "measured":
         share = sum(1 for r in running if r >= AT * s.slot_cap.value) / len(running)
         s.at_cap_share = Fact(share, "share", "measured", "loaded samples with all slots taken")

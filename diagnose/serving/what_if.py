@@ -2,9 +2,9 @@
 and limits.
 
 Each part follows its own law: weights flat to the knee, then with the tokens; KV reads with batch and
-context; floors and gaps flat; work a request does with the batch; prefill with the tokens served. What no
-part explains is carried as an interval between "flat" and "grows with the batch", so that ignorance widens
-the answer instead of hiding in it.
+context; floors and gaps flat; work a request does with the batch. Prefill, collectives and what no part
+explains are carried as an interval between "flat" and "grows with the batch", so that ignorance widens the
+answer instead of hiding in it.
 """
 
 from collections.abc import Callable, Sequence
@@ -66,8 +66,10 @@ def step_at(parts: StepParts, batch: float, context: float | None = None) -> tup
     grown = batch / parts.batch
     w_low, w_high = weights_factor(parts, batch)
     kv = parts.kv_ms * grown * (context / parts.context if parts.context else 1.0)
-    fixed = parts.floor_ms + parts.gap_ms + parts.gap_per_sequence_ms * batch + parts.prefill_ms * grown
-    edges = sorted((parts.comm_ms + parts.other_ms, (parts.comm_ms + parts.other_ms) * grown))
+    fixed = parts.floor_ms + parts.gap_ms + parts.gap_per_sequence_ms * batch
+    # prefill grows with the batch in a steady stream; of a burst it is done before the decodes begin
+    loose = parts.comm_ms + parts.other_ms + parts.prefill_ms
+    edges = sorted((loose, loose * grown))
     low = parts.weights_ms * w_low + kv * (1 - MARGIN) + fixed * (1 - MARGIN) + edges[0]
     high = parts.weights_ms * w_high + kv * (1 + MARGIN) + fixed * (1 + MARGIN) + edges[1]
     return low, high

@@ -17,7 +17,11 @@ def make(tmp_path):
 
     def build(log=None, bench=None, metrics=None):
         paths: dict[str, list[Path]] = {}
-        for kind, text, name in (("logs", log, "server.log"), ("benches", bench, "bench.json"), ("metrics", metrics, "m.prom")):
+        for kind, text, name in (
+            ("logs", log, "server.log"),
+            ("benches", bench, "bench.json"),
+            ("metrics", metrics, "m.prom"),
+        ):
             if text is not None:
                 path = tmp_path / name
                 path.write_text(text)

@@ -4,16 +4,29 @@ import json
 from itertools import accumulate
 
 
-
 def vllm_log(
-    levels=(), *, pool=None, max_len=None, seqs=None, budget=None, gib=None, extra=(), iterations=(), preempt_version=33
+    levels=(),
+    *,
+    pool=None,
+    max_len=None,
+    seqs=None,
+    budget=None,
+    gib=None,
+    extra=(),
+    iterations=(),
+    preempt_version=33,
 ):
-    """A vLLM V1 server log. `levels`: (running, waiting, KV usage in %, preemptions) a periodic line, 10 s apart."""
+    """A vLLM V1 server log. `levels`: (running, waiting, KV usage in %, preemptions) a periodic line, 10 s
+    apart."""
     lines = []
     if seqs is not None:
-        lines.append(f"(APIServer pid=1) INFO 10-06 15:56:26 [utils.py:233] non-default args: {{'max_num_seqs': {seqs}}}")
+        lines.append(
+            f"(APIServer pid=1) INFO 10-06 15:56:26 [utils.py:233] non-default args: {{'max_num_seqs': {seqs}}}"
+        )
     if budget is not None:
-        lines.append(f"INFO 10-06 15:56:27 [x.py:205] Chunked prefill is enabled with max_num_batched_tokens={budget}.")
+        lines.append(
+            f"INFO 10-06 15:56:27 [x.py:205] Chunked prefill is enabled with max_num_batched_tokens={budget}."
+        )
     if gib is not None:
         lines.append(f"INFO 10-06 15:56:53 [gpu_worker.py:359] Available KV cache memory: {gib} GiB")
     if pool is not None:
@@ -58,13 +71,28 @@ def sglang_log(levels, *, pool, running_cap=None):
 
 def bench_json(**kw):
     """A result of vllm bench serve: totals and statistics as keywords."""
-    base = {"backend": "vllm", "request_rate": "inf", "burstiness": 1.0, "request_throughput": 1.0, "output_throughput": 1.0}
+    base = {
+        "backend": "vllm",
+        "request_rate": "inf",
+        "burstiness": 1.0,
+        "request_throughput": 1.0,
+        "output_throughput": 1.0,
+    }
     return json.dumps({**base, **kw})
 
 
 def hist(name, bounds, observations):
     """A Prometheus histogram of `observations` (seconds)."""
-    counts = list(accumulate(sum(1 for o in observations if lo < o <= hi) for lo, hi in zip([-1, *bounds], bounds, strict=False)))
+    counts = list(
+        accumulate(
+            sum(1 for o in observations if lo < o <= hi)
+            for lo, hi in zip([-1, *bounds], bounds, strict=False)
+        )
+    )
     rows = [f'{name}_bucket{{le="{b}"}} {n}' for b, n in zip(bounds, counts, strict=True)]
-    rows += [f'{name}_bucket{{le="+Inf"}} {len(observations)}', f"{name}_count {len(observations)}", f"{name}_sum {sum(observations)}"]
+    rows += [
+        f'{name}_bucket{{le="+Inf"}} {len(observations)}',
+        f"{name}_count {len(observations)}",
+        f"{name}_sum {sum(observations)}",
+    ]
     return f"# TYPE {name} histogram\n" + "\n".join(rows) + "\n"

@@ -1,0 +1,154 @@
+"""Latency by source, never one for another; splits only where the engine states the parts."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from serving_forms import bench_json, hist, vllm_log
+
+from diagnose.serving.bench_parser import read_bench
+from diagnose.serving.latency import latency_report
+
+SHARED = Path(__file__).parents[3] / "shared" / "traces" / "serving"
+
+
+def test_client_statistics_are_kept_as_stated(make):
+    report = latency_report(
+        make(bench=bench_json(mean_ttft_ms=100.0, median_ttft_ms=80.0, p99_ttft_ms=400.0))
+    )
+    assert report["ttft_ms"] == {
+        "mean": 100.0, "p50": 80.0, "p90": None, "p99": 400.0, "count": None, "max": None, "source": "client",
+        "provenance": "measured",
+    }  # fmt: skip
+    # nothing was said of gaps or of the whole request
+    assert report["itl_ms"] is None
+    assert report["e2e_ms"] is None
+
+
+def test_tpot_is_not_taken_for_itl(make):
+    report = latency_report(make(bench=bench_json(mean_tpot_ms=30.0, median_tpot_ms=29.0)))
+    assert report["tpot_ms"]["mean"] == 30.0
+    assert report["itl_ms"] is None
+
+
+def test_engine_histogram(make):
+    values = [0.05] * 50 + [0.3] * 40 + [2.0] * 10
+    report = latency_report(make(metrics=hist("vllm:time_to_first_token_seconds", [0.1, 0.5, 1, 5], values)))
+    ttft = report["ttft_ms"]
+    assert ttft["source"] == "engine"
+    assert ttft["mean"] == pytest.approx(np.mean(values) * 1e3)
+    # rank 50 closes the first bucket; rank 90 the second; rank 99 lies 9/10 into (1, 5]
+    assert (ttft["p50"], ttft["p90"], ttft["p99"]) == (100, 500, pytest.approx(1000 + 0.9 * 4000))
+    for stat, q in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
+        low, high = ttft["bounds"][stat]
+        assert low <= np.quantile(values, q, method="inverted_cdf") * 1e3 <= high
+
+
+def test_split_of_the_first_token(make):
+    metrics = (
+        hist("vllm:time_to_first_token_seconds", [1, 10], [2.0] * 10)
+        + hist("vllm:request_queue_time_seconds", [1, 10], [1.5] * 10)
+        + hist("vllm:request_prefill_time_seconds", [1, 10], [0.3] * 10)
+        + "# TYPE vllm:prefix_cache_queries counter\nvllm:prefix_cache_queries_total 1000\n"
+        + "# TYPE vllm:prefix_cache_hits counter\nvllm:prefix_cache_hits_total 250\n"
+    )
+    report = latency_report(make(metrics=metrics))
+    assert report["split"]["ttft"] == pytest.approx(
+        {"queue": 1500, "prefill": 300, "front end and first token out": 200}
+    )
+    assert report["split_detail"]["ttft"]["prefix_hit_share"] == 0.25
+    # the client saw 3 s: the second outside the engine is named
+    report = latency_report(make(metrics=metrics, bench=bench_json(mean_ttft_ms=3000.0)))
+    assert report["split"]["ttft"]["front end and first token out"] == pytest.approx(1200)
+    assert report["disagreements"][0]["difference"] == pytest.approx(1000)
+    assert "front end" in report["disagreements"][0]["where"]
+
+
+def test_no_parts_no_split(make):
+    report = latency_report(make(bench=bench_json(mean_ttft_ms=100.0)))
+    assert report["split"] == {"ttft": {}, "itl": {}}
+    assert any("queue" in m for m in report["split_detail"]["ttft"]["missing"])
+    metrics = hist("vllm:time_to_first_token_seconds", [1], [0.5] * 4) + hist(
+        "vllm:request_queue_time_seconds", [1], [0.1] * 4
+    )
+    report = latency_report(make(metrics=metrics))
+    assert report["split"]["ttft"] == pytest.approx({"queue": 100, "not split": 400})
+
+
+def test_split_of_a_gap(make):
+    """Ten pure decodes of 10 ms, two mixed of 30 ms, eight streams: mean 13.33 ms of which 3.33 are
+    interference."""
+    rows = [(0, 0, 8, 10.0)] * 10 + [(1, 512, 8, 30.0)] * 2
+    report = latency_report(make(log=vllm_log(iterations=rows)), gap_ms=0.4)
+    assert report is None  # iteration lines state no latency of a request
+    bench = bench_json(mean_itl_ms=13.4, median_itl_ms=10.1)
+    report = latency_report(make(log=vllm_log(iterations=rows), bench=bench), step_period_ms=10.0, gap_ms=0.4)
+    split = report["split"]["itl"]
+    assert split["prefill interference"] == pytest.approx(2 * 20 / 12)
+    assert split["decode step"] + split["prefill interference"] == pytest.approx(160 / 12)
+    assert split["gap between steps"] == 0.4
+    assert report["reconciliation"]["ratio"] == pytest.approx(1.01)
+    assert "is the traced decode step" in report["reconciliation"]["reading"]
+
+
+def test_throughput_of_the_engine_where_the_client_is_silent(make):
+    page = "# scraped_at {t}\n# TYPE vllm:generation_tokens counter\nvllm:generation_tokens_total {n}\n"
+    e = make(metrics=page.format(t=0, n=0) + page.format(t=10, n=5000))
+    report = latency_report(e)
+    assert (report["throughput_tok_s"], report["throughput_source"]) == (500, "engine counter")
+
+
+@pytest.mark.shared_traces
+@pytest.mark.skipif(not SHARED.exists(), reason="real traces are not here")
+def test_real_results_are_summarised():
+    raw = {}
+    reports = {}
+    for rate in ("qps1", "qpsinf"):
+        path = SHARED / f"vllm_bench_llama3.3-70b_a100x8_tp8_{rate}.json"
+        raw[rate] = json.loads(path.read_text())
+        reports[rate] = latency_report(read_bench(path))
+    for rate, r in reports.items():
+        d = raw[rate]
+        assert r["throughput_tok_s"] == pytest.approx(d["total_output_tokens"] / d["duration"])
+        assert r["ttft_ms"]["p90"] == pytest.approx(np.quantile(d["ttfts"], 0.9) * 1e3)
+        whole = [t + sum(x) for t, x in zip(d["ttfts"], d["itls"], strict=True)]
+        assert r["e2e_ms"]["p50"] == pytest.approx(np.quantile(whole, 0.5) * 1e3)
+        assert r["itl_ms"]["p99"] == pytest.approx(d["p99_itl_ms"])
+    # all at once: more tokens a second, longer gaps and a longer wait for the first token
+    assert reports["qpsinf"]["throughput_tok_s"] > 8 * reports["qps1"]["throughput_tok_s"]
+    assert reports["qpsinf"]["ttft_ms"]["p50"] > 6 * reports["qps1"]["ttft_ms"]["p50"]
+
+
+@pytest.mark.shared_traces
+@pytest.mark.skipif(not SHARED.exists(), reason="real traces are not here")
+def test_two_engine_versions_at_fourteen_loads(tmp_path):
+    """Time per token better at all points; first token worse below saturation (9) and better at it (5)."""
+    lines = [
+        x for x in (SHARED / "vllm_0.5.3_vs_0.5.5.csv").read_text().splitlines() if not x.startswith("#")
+    ]
+    rows = [dict(zip(lines[0].split(","), x.split(","), strict=True)) for x in lines[1:]]
+    old = {(r["model"], r["qps"]): r for r in rows if r["engine"].startswith("0.5.3")}
+    new = {(r["model"], r["qps"]): r for r in rows if r["engine"] == "0.5.5"}
+    assert len(old) == len(new) == 14
+    reports = {}
+    for side, table in (("old", old), ("new", new)):
+        for key, r in table.items():
+            text = bench_json(
+                mean_ttft_ms=float(r["mean_ttft_ms"]), mean_tpot_ms=float(r["mean_tpot_ms"]),
+                output_throughput=float(r["out_tok_s"]), request_rate=r["qps"], request_throughput=float(r["req_s"]),
+            )  # fmt: skip
+            path = tmp_path / "b.json"
+            path.write_text(text)
+            reports[side, key] = latency_report(read_bench(path))
+    assert all(reports["new", k]["tpot_ms"]["mean"] < reports["old", k]["tpot_ms"]["mean"] for k in old)
+    better = [k for k in old if reports["new", k]["ttft_ms"]["mean"] < reports["old", k]["ttft_ms"]["mean"]]
+    assert sorted(better) == sorted(
+        [
+            ("llama70B", "16"),
+            ("llama70B", "inf"),
+            ("mixtral8x7B", "16"),
+            ("mixtral8x7B", "inf"),
+            ("llama8B", "inf"),
+        ]
+    )
