@@ -73,14 +73,14 @@ def align(
         return abs(fit.skew) if common_clock else abs(fit.shift)
 
     fits = [_fit(first, second, shift, _ROUNDS[0][0]) for shift in _candidates(first, second, prior_ns)]
+    if prior_ns is not None:
+        fits = [fit for fit in fits if abs(fit.skew - prior_ns) <= TOLERANCE_NS]
     for (_, share, kept), (samples, _, _) in pairwise(_ROUNDS):
         most = max((fit.agreeing for fit in fits), default=0.0)
         fits = sorted(
             (f for f in fits if f.agreeing >= share * most), key=lambda f: (-f.agreeing, unlikely(f))
         )
         fits = [_fit(first, second, fit.shift, samples) for fit in fits[:kept]]
-    if prior_ns is not None:
-        fits = [fit for fit in fits if abs(fit.skew - prior_ns) <= TOLERANCE_NS]
     if not fits:
         return None
     most = max(fit.agreeing for fit in fits)
