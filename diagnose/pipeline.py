@@ -242,5 +242,6 @@ def _traces(paths: list[Path], options: Options, progress: Progress | None) -> t
             one.store.close()
     if len(results) == 1:
         results[0].rank_summary = summary
+        results[0].data_quality += ranks.notes_of(summary)
         return results[0], roofs
     return ranks.combine(results, summary), roofs

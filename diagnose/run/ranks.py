@@ -28,6 +28,11 @@ def summary_of(stores: list[Store], matching: Matching | None) -> dict[str, Any]
     return summarise(stores, matching) if matching is not None else None
 
 
+def notes_of(summary: dict[str, Any] | None) -> list[Note]:
+    """Clock skew, what could not be matched and pairings that were a choice, as data-quality notes."""
+    return [Note(**note) for note in (summary or {}).get("notes", [])]
+
+
 def slowest(results: list[Diagnosis], summary: dict[str, Any] | None) -> int:
     """Index of the rank that decides the run: the straggler, else the longest observed window."""
     found = (summary or {}).get("straggler")
@@ -53,6 +58,7 @@ def combine(results: list[Diagnosis], summary: dict[str, Any] | None) -> Diagnos
     rank = top.devices[0].rank if top.devices else chosen
     top.data_quality = [
         *top.data_quality,
+        *notes_of(summary),
         Note(
             code="ranks",
             severity="info",
