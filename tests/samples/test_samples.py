@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from diagnose.contract import Diagnosis
-from diagnose.pipeline import Options, diagnose_trace
+from diagnose.pipeline import Options, run
 
 SAMPLES = Path(__file__).resolve().parents[2] / "sample_traces"
 EXPECTED: dict[str, dict[str, Any]] = json.loads((SAMPLES / "expected.json").read_text())
@@ -25,9 +25,7 @@ each_sample = pytest.mark.parametrize("name", sorted(EXPECTED))
 @cache
 def diagnosis(name: str) -> Diagnosis:
     device = EXPECTED[name]["device"]
-    return diagnose_trace(
-        SAMPLES / f"{name}.json.gz", Options(device=str(SAMPLES / device) if device else None)
-    )
+    return run([SAMPLES / f"{name}.json.gz"], Options(device=str(SAMPLES / device) if device else None))
 
 
 @cache
