@@ -60,9 +60,9 @@ def summarise(stores: list[Store], matching: Matching) -> dict[str, Any]:
     imbalance.
 
     Keys: `ranks` (label, rank, device, collectives, matched, transfer_ns, wait_ns, wait_share,
-    caused_wait_ns, late_in, skew_ns, skew_spread_ns, work_ns by bucket), `collectives`, `span_ns`, `wait_ns`
-    (of all ranks), `straggler` (None, or label, pattern, share_of_wait, cost_ns, cause), `pipeline`,
-    `experts`, `notes`. Times in ns.
+    caused_wait_ns, late_in, skew_ns, offset_ns, skew_spread_ns, work_ns by bucket), `collectives`, `span_ns`,
+    `wait_ns` (of all ranks), `straggler` (None, or label, pattern, share_of_wait, cost_ns, cause),
+    `pipeline`, `experts`, `notes`. Times in ns.
     """
     members = matching.members
     spans = _spans(matching)
@@ -84,6 +84,7 @@ def summarise(stores: list[Store], matching: Matching) -> dict[str, Any]:
                 "wait_share": wait / wall if wall else None,
                 "caused_wait_ns": caused[index], "late_in": late_in[index],
                 "skew_ns": _whole(matching.skew_ns.get(index)),
+                "offset_ns": _whole(matching.shift_ns.get(index)),
                 "skew_spread_ns": _whole(matching.spread_ns.get(index)),
                 "work_ns": work.get(index),
             }
@@ -306,6 +307,19 @@ def _notes(matching: Matching) -> list[dict[str, str]]:
         notes.append(
             _note(
                 "rank-skew", "info", f"clocks against {first}, from the ends of matched collectives: {said}"
+            )
+        )
+    loose = [m for m in matching.shift_ns if m not in matching.skew_ns]
+    if loose:
+        said = ", ".join(
+            f"{members[m].label} {matching.shift_ns[m] / 1e6:+.3f} ms (± {matching.spread_ns[m] / 1e3:.1f} µs)"
+            for m in loose
+        )
+        notes.append(
+            _note(
+                "rank-skew",
+                "info",
+                f"traces without a common epoch, laid over {first} by the ends of matched collectives: {said}",
             )
         )
     matched: dict[int, int] = defaultdict(int)

@@ -304,6 +304,8 @@ def test_one_of_eight_is_slower_in_its_host_part(analyse: Callable[..., Any]) ->
         window = store.scalar("SELECT max(start_ns + dur_ns) - min(start_ns) FROM activity")
         assert sum(buckets.values()) == window
     assert [row["skew_ns"] for row in summary["ranks"]] == shifts
+    (note,) = [n["message"] for n in summary["notes"]]
+    assert "rank 3 +7000.0 µs (± 0.0)" in note and "rank 2 -2.0 µs" in note
     late = summary["straggler"]
     assert late["label"] == "rank 3" and late["pattern"] == "steady"
     # Seven launches a layer at 500 ns more each; the first layer of a step starts together after the
@@ -322,8 +324,13 @@ def test_one_of_eight_is_slower_in_its_host_part(analyse: Callable[..., Any]) ->
 
 def test_equal_ranks_have_no_straggler(analyse: Callable[..., Any]) -> None:
     jobs = simulate([Work(), Work(), Work()], steps=3, layers=8)
-    matching, summary = analyse([job.store(r) for r, job in enumerate(jobs)])
+    shifts = (0, 3 * MS, -5)
+    matching, summary = analyse([job.store(r, shift=shifts[r]) for r, job in enumerate(jobs)])
     assert summary["straggler"] is None and summary["wait_ns"] == 0
+    # These traces name no epoch: how they lie over each other is known, whether a clock is wrong is not.
+    assert [row["skew_ns"] for row in summary["ranks"]] == [0, None, None]
+    assert [row["offset_ns"] for row in summary["ranks"]] == [0, 3 * MS, -5]
+    assert "rank 1 +3.000 ms" in summary["notes"][0]["message"]
     assert sum(g.transfer_ns for g in matching.groups) == 24 * TRANSFER
 
 
