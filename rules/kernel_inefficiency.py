@@ -21,12 +21,13 @@ def assess(row: Row, context: Context, thresholds: dict[str, Threshold]) -> Asse
     ns, floor = row["inefficient_ns"] or 0, row["floor_ns"] or 0
     busy = row["busy_ns"] or 0
     modelled = 1 - (row["unmodelled_ns"] or 0) / busy if busy else 0.0
-    # A kernel outside chains can at best become perfect; a chain can be fused; a lone kernel at the floor can go away.
+    # A kernel outside chains can at best become perfect; a chain can be fused; of lone kernels at the floor about half go
+    # into a neighbour, the rest stays a kernel of its own.
     alone = row["alone_above_ns"] or 0.0
     fuse_high, fuse_low = row["fuse_high_ns"] or 0.0, row["fuse_low_ns"] or 0.0
     floor_alone = row["floor_alone_ns"] or 0
     recover = (0.5 * alone + fuse_low, alone + fuse_high + 0.5 * floor_alone)
-    share = share_of(alone + fuse_high + floor_alone, context)
+    share = share_of(alone + fuse_high + 0.5 * floor_alone, context)
     strong = share >= thresholds["recover_share"].value
     evidence = [
         fact("time far from both roofs", 100 * share_of(ns, context), "% of observed time", note=ms(ns)),
