@@ -22,7 +22,16 @@ from diagnose.reports.json import to_json
 from diagnose.reports.marker import DATA_ID, MARKER
 from diagnose.reports.numbers import confidence, count, sig3, time_unit
 from diagnose.reports.text import clean, keep_units, sentence, shorten
-from diagnose.reports.words import BUCKET, OBJECTIVE, PROVENANCE, bucket_label, limit_name, words
+from diagnose.reports.words import (
+    BUCKET,
+    LIMIT,
+    OBJECTIVE,
+    PROVENANCE,
+    bucket_label,
+    is_alone,
+    limit_name,
+    words,
+)
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -184,8 +193,8 @@ def slug(value: object) -> str:
 
 def _context(d: Diagnosis) -> dict[str, Any]:
     v = d.verdict
-    alone = len(d.phases) == 1
-    cards = [view.card(h, alone) for h in d.hypotheses]
+    alone = is_alone(d)
+    cards = view.cards(d)
     first = view.first_trial(d)
     first_card = view.card(first, alone) if first else None
     files = ", ".join(clean(s.path) for s in d.source)
@@ -204,12 +213,14 @@ def _context(d: Diagnosis) -> dict[str, Any]:
         "meter": 0.0 if v.confidence is None else 100 * v.confidence,
         "calibrated": v.calibrated,
         "runner_up": limit_name(v.runner_up) if v.runner_up else "",
-        "next_limit": limit_name(v.next) if v.next else "",
+        "next_limit": limit_name(v.next) if v.next in LIMIT else "",
+        "next_sentence": "" if v.next in LIMIT else sentence(v.next),
         "by_phase": [s for s in map(sentence, v.by_phase) if s and s != sentence(v.summary)],
         "ruled_out": [sentence(s) for s in v.ruled_out],
         "could_not_tell": [sentence(s) for s in v.could_not_tell],
         "first": first_card.trial if first_card else None,
         "first_gain": ", ".join(x for x in (first_card.gain, first_card.scope) if x) if first_card else "",
+        "settle_first": v.limit == "inconclusive" and bool(v.could_not_tell),
         "facts": view.facts(d),
         "outside": view.outside_text(d),
         "phases": view.phase_lines(d),

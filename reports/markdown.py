@@ -10,7 +10,7 @@ from diagnose.reports.numbers import confidence, count
 from diagnose.reports.text import markdown as esc
 from diagnose.reports.text import markdown_code as code
 from diagnose.reports.text import sentence
-from diagnose.reports.words import OBJECTIVE, PROVENANCE, limit_name, words
+from diagnose.reports.words import LIMIT, OBJECTIVE, PROVENANCE, is_alone, limit_name, words
 
 _KERNELS = 12
 _KERNEL_KEYS = ("phase", "count", "time_ns", "share", "percent_of_roof", "bound", "cost_source")
@@ -29,7 +29,7 @@ def to_markdown(d: Diagnosis) -> str:
         f"Confidence {confidence(v.confidence)}{trust} for "
         f"{esc(OBJECTIVE.get(v.objective, words(v.objective)))}; "
         f"runner-up: {esc(limit_name(v.runner_up) if v.runner_up else 'none')}; "
-        f"binds next: {esc(limit_name(v.next) if v.next else 'unknown')}.",
+        f"binds next: {esc(limit_name(v.next) if v.next in LIMIT else sentence(v.next).rstrip('.') or 'unknown')}.",
         _list([sentence(s) for s in v.by_phase]),
         _trial(d),
         f"**Ruled out:**\n\n{_list([sentence(s) for s in v.ruled_out]) or 'Nothing was ruled out.'}",
@@ -67,8 +67,10 @@ def table(t: Table) -> str:
 def _trial(d: Diagnosis) -> str:
     first = view.first_trial(d)
     if first is None:
+        if d.verdict.limit == "inconclusive" and d.verdict.could_not_tell:
+            return "**Try first:** what could not be told is asked for below; get it before any experiment."
         return "**Try first:** no experiment is proposed."
-    return f"**Try first:** {_trial_text(view.card(first, len(d.phases) == 1))}"
+    return f"**Try first:** {_trial_text(view.card(first, is_alone(d)))}"
 
 
 def _trial_text(c: view.Card) -> str:
@@ -121,7 +123,7 @@ def _evidence(lines: list[view.EvidenceLine]) -> str:
 
 
 def _hypotheses(d: Diagnosis) -> str:
-    cards = [view.card(h, len(d.phases) == 1) for h in d.hypotheses]
+    cards = [view.card(h, is_alone(d)) for h in d.hypotheses]
     parts = ["### Hypotheses, ranked"]
     for c in cards:
         if c.status not in {"supported", "possible"}:

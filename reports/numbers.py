@@ -1,6 +1,7 @@
 """Numbers for people: three significant digits, one unit a column, `unknown` where there is none."""
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -8,6 +9,9 @@ UNKNOWN = "unknown"
 
 _TIME = (("s", 1e9), ("ms", 1e6), ("µs", 1e3), ("ns", 1.0))
 _BYTES = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0))
+_NS_PER = {"ns": 1.0, "µs": 1e3, "us": 1e3, "ms": 1e6, "s": 1e9}
+_BYTES_PER = {"B": 1.0, "bytes": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
+_RATE = re.compile(r"[%/]|FLOP|^(?:Hz|MHz|GHz|W|°C)$")  # measures, never counts, however round the number
 _FLOP = (("PFLOP", 1e15), ("TFLOP", 1e12), ("GFLOP", 1e9), ("MFLOP", 1e6), ("FLOP", 1.0))
 
 
@@ -107,29 +111,34 @@ def flop_count(value: float | None) -> str:
 
 
 def quantity(value: float | str | None, unit: str) -> str:
-    """A value of a typed fact with its unit. A unit of `ns` becomes a readable duration, `B` a readable
-    size."""
+    """A value of a typed fact with its unit.
+
+    Times and sizes are shown in the unit that reads well (0.00610 GB is 6.10 MB); a whole number of things (calls,
+    kernels, requests) is a count; a `share` is a percentage, a `ratio` a factor.
+    """
     if isinstance(value, str):
         return value if not unit else f"{value} {unit}"
     if value is None:
         return UNKNOWN
-    if unit == "ns":
-        return duration(value)
-    if unit in {"B", "bytes"}:
-        return byte_size(value)
-    if unit in {"share", "ratio"}:
-        return percent(value) if unit == "share" else f"{sig3(value)} ×"
-    if unit in {"", "count", "calls", "kernels", "steps"}:
-        text = count(int(value)) if float(value).is_integer() else sig3(value)
-        return text if unit in {"", "count"} else f"{text} {unit}"
-    return f"{sig3(value)} {unit}"
+    if unit in _NS_PER:
+        return duration(value * _NS_PER[unit])
+    if unit in _BYTES_PER:
+        return byte_size(value * _BYTES_PER[unit])
+    if unit == "share":
+        return percent(value)
+    if unit == "ratio":
+        return f"{sig3(value)} ×"
+    whole = float(value).is_integer() and not _RATE.search(unit)
+    text = count(int(value)) if whole else sig3(value)
+    return text if unit in {"", "count"} else f"{text} {unit}"
 
 
 def interval(low: float | None, high: float | None, unit: str) -> str:
     """A range with one unit: `14.6–15.4 ms`; an open end is said in words."""
     if low is None and high is None:
         return UNKNOWN
-    if unit == "ns":
+    if unit in _NS_PER:
+        low, high = (None if v is None else v * _NS_PER[unit] for v in (low, high))
         scale = time_unit([low, high])
         low, high = (None if v is None else v / scale.scale for v in (low, high))
         unit = scale.name

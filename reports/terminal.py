@@ -11,7 +11,7 @@ from diagnose.reports.charts.attribution import phase_bars
 from diagnose.reports.numbers import UNKNOWN, confidence, percent, time_unit
 from diagnose.reports.text import clean, keep_units, sentence, shorten
 from diagnose.reports.view import card, facts, first_trial, notes, outside_text
-from diagnose.reports.words import BUCKET, OBJECTIVE, bucket_label, limit_name, phase_name, words
+from diagnose.reports.words import BUCKET, OBJECTIVE, bucket_label, is_alone, limit_name, phase_name, words
 
 MAX_LINES = 25
 _LABEL = 11
@@ -43,7 +43,7 @@ def summary(d: Diagnosis, *, width: int | None = None, color: bool | None = None
     page.block("", [sentence(v.summary)], 3)
     page.block("facts", [_facts_line(d)], 3)
     page.times(d)
-    page.block("limits", [_limit_line(p, len(d.phases) == 1) for p in d.phases[:3]], 3)
+    page.block("limits", [_limit_line(p, is_alone(d)) for p in d.phases[:3]], 3)
     if not d.phases:
         page.block("runner-up", [limit_name(v.runner_up) if v.runner_up else "none"], 1)
     page.block("ruled out", ["; ".join(map(clean, v.ruled_out)) or "nothing"], 2)
@@ -143,9 +143,11 @@ class _Page:
     def experiment(self, d: Diagnosis) -> None:
         first = first_trial(d)
         if first is None:
-            self.block("try first", ["no experiment is proposed"], 1)
+            settle = d.verdict.limit == "inconclusive" and d.verdict.could_not_tell
+            text = "what is asked for above, before any experiment" if settle else "no experiment is proposed"
+            self.block("try first", [text], 1)
             return
-        c = card(first, len(d.phases) == 1)
+        c = card(first, is_alone(d))
         x = c.trial
         assert x is not None
         self.block("try first", [sentence(x.change)], 2)

@@ -3,7 +3,7 @@ own."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from diagnose.contract import Device, Diagnosis, Evidence, Experiment, Hypothesis, Phase
@@ -19,7 +19,7 @@ from diagnose.reports.numbers import (
     time_unit,
 )
 from diagnose.reports.text import clean, clean_lines, sentence
-from diagnose.reports.words import DIRECTION, SEVERITY_ORDER, STATUS, limit_name, phase_name, words
+from diagnose.reports.words import DIRECTION, SEVERITY_ORDER, STATUS, is_alone, limit_name, phase_name, words
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ def facts(d: Diagnosis) -> list[Fact]:
         Fact("model", _model(d)),
         Fact("engine", _join(s.framework for s in d.source)),
         Fact("precision", _precision(d)),
-        Fact("batch and context", _batch(d.phases)),
+        Fact("batch and context", _batch(d.phases, is_alone(d))),
         Fact("steps analysed", count(steps) if steps else UNKNOWN),
         Fact(
             "profiler",
@@ -160,7 +160,7 @@ def _precision(d: Diagnosis) -> str:
     return f"{', '.join(clean(v) for v in ranked)} (from kernels)" if ranked else UNKNOWN
 
 
-def _batch(phases: list[Phase]) -> str:
+def _batch(phases: list[Phase], alone: bool) -> str:
     parts = []
     for p in phases:
         if p.sequences is None and p.context_tokens is None:
@@ -169,7 +169,7 @@ def _batch(phases: list[Phase]) -> str:
         context = (
             "context unknown" if p.context_tokens is None else f"{count(p.context_tokens)} context tokens"
         )
-        parts.append(f"{phase_name(p.phase, len(phases) == 1)}: {batch}, {context}")
+        parts.append(f"{phase_name(p.phase, alone)}: {batch}, {context}")
     return "; ".join(parts) or UNKNOWN
 
 
@@ -264,9 +264,23 @@ def card(h: Hypothesis, alone: bool = False) -> Card:
     )
 
 
+def cards(d: Diagnosis) -> list[Card]:
+    """Every hypothesis in order; an id that comes twice (one rule, two phases) gets a number, so that links
+    stay unique."""
+    seen: dict[str, int] = {}
+    made = []
+    for h in d.hypotheses:
+        seen[h.id] = seen.get(h.id, 0) + 1
+        one = card(h, is_alone(d))
+        made.append(replace(one, id=f"{one.id}-{seen[h.id]}") if seen[h.id] > 1 else one)
+    return made
+
+
 def first_trial(d: Diagnosis) -> Hypothesis | None:
     """The hypothesis whose experiment to try first: the verdict's own, else the first one not ruled out with
     one."""
+    if d.verdict.limit == "inconclusive":
+        return None  # what is missing comes first; an experiment on a guess is wasted
     open_ = [h for h in d.hypotheses if h.experiment and h.status in {"supported", "possible"}]
     own = [h for h in open_ if h.limit == d.verdict.limit and h.phase == d.verdict.phase]
     return next(iter(own or open_), None)
@@ -277,7 +291,7 @@ def phase_lines(d: Diagnosis) -> list[PhaseLine]:
     unit = time_unit([_step_ns(p) for p in d.phases])
     return [
         PhaseLine(
-            phase=phase_name(p.phase, len(d.phases) == 1),
+            phase=phase_name(p.phase, is_alone(d)),
             limit=limit_name(p.limit),
             confidence=confidence(p.confidence),
             meter=0.0 if p.confidence is None else 100 * p.confidence,
@@ -342,7 +356,10 @@ def outside_text(d: Diagnosis) -> str:
 
     parts = sorted(((ns, b) for b, ns in o.attribution_ns.items() if ns > 0), reverse=True)[:4]
     listed = ", ".join(f"{bucket_label(b)} {duration(ns)}" for ns, b in parts)
-    return f"Outside every step, and not in the bars: {duration(o.wall_ns)} ({listed})."
+    text = f"Outside every step: {duration(o.wall_ns)} ({listed})."
+    if o.attribution_ns.get("unobserved"):
+        text += " Unobserved time is not in the bars and counts for no verdict."
+    return text
 
 
 def notes(d: Diagnosis) -> list[tuple[str, str, str]]:

@@ -1,7 +1,12 @@
 """How buckets, limits, phases and the other coded words of the contract are named, ordered and coloured for
 people."""
 
+import re
 from dataclasses import dataclass
+
+from diagnose.contract import Diagnosis
+
+_CODE = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +137,11 @@ def limit_name(limit: str | None) -> str:
     return LIMIT[limit][0] if limit in LIMIT else limit.replace("_", " ")
 
 
+def is_alone(d: Diagnosis) -> bool:
+    """Whether the result's one phase is all there is, so that `other` can be called the whole window."""
+    return len(d.phases) == 1 and (d.outside_steps is None or d.outside_steps.wall_ns == 0)
+
+
 def bucket_label(bucket: str) -> str:
     """The short label of a bucket."""
     return BUCKET[bucket].label if bucket in BUCKET else bucket.replace("_", " ")
@@ -142,9 +152,13 @@ def phase_name(phase: str | None, alone: bool = False) -> str:
     window."""
     if phase is None:
         return "run"
+    if phase == "outside":
+        return "the time outside steps"
     return "whole window" if phase == "other" and alone else phase
 
 
 def words(code: str | None) -> str:
-    """A code such as `step_time` or `queued_unseen` with its underscores as spaces."""
-    return "" if code is None else code.replace("_", " ")
+    """A code such as `step_time` with its underscores as spaces; anything else (names of a trace) stays as it
+    is."""
+    text = "" if code is None else code
+    return text.replace("_", " ") if _CODE.fullmatch(text) else text

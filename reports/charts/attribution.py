@@ -9,9 +9,10 @@ from diagnose.contract import Attribution, Diagnosis
 from diagnose.reports.charts.figure import FOREGROUND, Column, Figure, Swatch, Table, drawing, finish
 from diagnose.reports.numbers import percent, sig3, time_unit
 from diagnose.reports.text import clean
-from diagnose.reports.words import BUCKET, bucket_label, phase_name
+from diagnose.reports.words import BUCKET, bucket_label, is_alone, phase_name
 
 _LABEL_SHARE = 0.09  # a segment narrower than this share of the scale has no room for its number
+_HIDDEN_SHARE = 0.01  # a bar shorter than this part of the scale cannot be seen
 _PER_STEP = "step"
 
 
@@ -31,7 +32,7 @@ class Bar:
 
 def phase_bars(d: Diagnosis) -> list[Bar]:
     """Bars per phase and step; without phases one bar a device over its window."""
-    alone = len(d.phases) == 1
+    alone = is_alone(d)
     bars = [
         Bar(
             phase_name(p.phase, alone)
@@ -42,7 +43,21 @@ def phase_bars(d: Diagnosis) -> list[Bar]:
         for p in d.phases
         if p.steps > 0 and sum(p.attribution_ns.values()) > 0
     ]
-    return bars or device_bars(d)
+    outside = _outside_bar(d, max((bar.total for bar in bars), default=0.0))
+    return [*bars, *outside] or device_bars(d)
+
+
+def _outside_bar(d: Diagnosis, scale: float) -> list[Bar]:
+    """Observed time outside steps, spread over the steps so that it shares their scale; nothing when it is hidden.
+
+    Unobserved time is left out: it is no work and no idleness, and would dwarf every step.
+    """
+    steps = sum(p.steps for p in d.phases)
+    if not d.outside_steps or not steps:
+        return []
+    parts = {b: ns / steps for b, ns in d.outside_steps.attribution_ns.items() if b != "unobserved"}
+    bar = Bar("outside steps", parts, _PER_STEP)
+    return [bar] if bar.total >= _HIDDEN_SHARE * scale else []
 
 
 def device_bars(d: Diagnosis) -> list[Bar]:

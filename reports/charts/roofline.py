@@ -20,7 +20,7 @@ from diagnose.reports.charts.figure import (
     drawing,
     finish,
 )
-from diagnose.reports.numbers import percent, sig3, time_unit
+from diagnose.reports.numbers import duration, percent, sig3, time_unit
 from diagnose.reports.text import clean, shorten
 from diagnose.reports.words import BUCKET, bucket_label, phase_name
 
@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 
 _MAX_POINTS = 300  # more are unreadable; the rest is counted in the note and stays in the kernel table
 _MAX_CALLOUTS = 6
+# Kernels below this share of the time drawn would only stretch the axes by decades; the kernel table has
+# them.
+_DUST_SHARE = 0.0005
+_CALLOUT_SHARE = 0.005  # of the time drawn; what is shorter is not worth a label
+_CALLOUT_APART = 0.15  # decades
 _HEIGHT = 400
 
 
@@ -56,7 +61,8 @@ def roofline_figure(d: Diagnosis) -> Figure | None:
     if not points or not d.devices:
         return None
     device = d.devices[0]
-    shown = points[:_MAX_POINTS]
+    drawn_ns = sum(p.time_ns for p in points)
+    shown = [p for p in points if p.time_ns >= _DUST_SHARE * drawn_ns][:_MAX_POINTS]
     dtypes = _dtypes(shown, device)
     roofs = _roof_lines(device, dtypes, shown)
     ridges = _ridges(device, dtypes)
@@ -183,8 +189,21 @@ def _ridges(device: Device, dtypes: list[str]) -> list[dict[str, Any]]:
 
 def _callouts(points: list[_Point]) -> list[_Point]:
     """The longest points that are far from their roof and say why."""
-    far = [p for p in points if p.heaviest.bound in {"inefficient", "floor"} and p.heaviest.reason]
-    return far[:_MAX_CALLOUTS]
+    total = sum(p.time_ns for p in points)
+    picked: list[_Point] = []
+    for p in points:
+        told = p.heaviest.bound in {"inefficient", "floor"} and p.heaviest.reason
+        if not told or p.time_ns < _CALLOUT_SHARE * total:
+            continue
+        # Two labels on one spot cannot be read: the longer point keeps it.
+        if all(_distance(p, other) > _CALLOUT_APART for other in picked):
+            picked.append(p)
+    return picked[:_MAX_CALLOUTS]
+
+
+def _distance(a: _Point, b: _Point) -> float:
+    """Distance on the log-log chart in decades."""
+    return math.hypot(math.log10(a.intensity / b.intensity), math.log10(a.tflops / b.tflops))
 
 
 def _frame(points: list[_Point]) -> pl.DataFrame:
@@ -235,7 +254,7 @@ def _spec(
                 marks.mark_point(shape="diamond", size=60, filled=True, color=FOREGROUND, opacity=1).encode(
                     x=x, y=y
                 ),
-                marks.mark_text(align="left", dx=8, dy=12, fontSize=10, color=FOREGROUND).encode(
+                marks.mark_text(align="right", dx=-7, dy=-9, fontSize=10, color=FOREGROUND).encode(
                     x=x, y=y, text="tag:N"
                 ),
             ]
@@ -328,14 +347,19 @@ def _note(points: list[_Point], shown: list[_Point], missing_ns: int, roofs: lis
     if not roofs:
         notes.append("No roof is known for this device and these dtypes; give one with --device.")
     if len(points) > len(shown):
+        rest = sum(p.time_ns for p in points) - sum(p.time_ns for p in shown)
         notes.append(
-            f"The {len(shown)} longest of {len(points):,} kernels are drawn; the table of kernels has all."
+            f"The {len(shown)} longest of {len(points):,} points are drawn; the others take "
+            f"{duration(rest)} together and "
+            "are in the table of kernels."
         )
     if missing_ns:
         unit = time_unit([missing_ns])
+        share = percent(missing_ns / (missing_ns + sum(p.time_ns for p in points)))
         notes.append(
-            f"{unit.text(missing_ns)} {unit.name} of kernels are not drawn: they have no cost model or do "
-            f"no arithmetic."
+            f"{unit.text(missing_ns)} {unit.name} ({share} of kernel time) are not drawn: kernels without a "
+            f"cost model "
+            "or without arithmetic."
         )
     return " ".join(notes)
 

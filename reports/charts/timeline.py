@@ -19,7 +19,7 @@ from diagnose.reports.charts.figure import (
 )
 from diagnose.reports.numbers import count, duration, percent, sig3, time_unit
 from diagnose.reports.text import shorten
-from diagnose.reports.words import BUCKET, bucket_label, phase_name, words
+from diagnose.reports.words import BUCKET, bucket_label, is_alone, phase_name, words
 
 # A stretch shorter than this part of the window is thinner than a pixel: such neighbours are drawn as one.
 _BINS = 700
@@ -89,15 +89,17 @@ def timeline_figure(d: Diagnosis) -> Figure | None:
     ).with_columns(pl.col("x", "x2").round_sig_figs(7))
     steps = [s for s in d.steps if s.device in devices and s.end_ns > s.start_ns][:_MAX_STEPS]
     limit = _LABEL_SHARE * wall
+    alone = is_alone(d)
     step_frame = pl.DataFrame(
         {
             "track": [f"steps {s.device}" if len(devices) > 1 else "steps" for s in steps],
             "x": [x(s.start_ns) for s in steps],
             "x2": [x(s.end_ns) for s in steps],
             "text": [
-                _step_label(s.phase, s.sequences) if s.end_ns - s.start_ns >= limit else "" for s in steps
+                _step_label(s.phase, s.sequences, alone) if s.end_ns - s.start_ns >= limit else ""
+                for s in steps
             ],
-            "phase": [phase_name(s.phase) for s in steps],
+            "phase": [phase_name(s.phase, alone) for s in steps],
             "batch": [count(s.sequences) for s in steps],
             "context": [count(s.context_tokens) for s in steps],
         },
@@ -187,8 +189,9 @@ def timeline_figure(d: Diagnosis) -> Figure | None:
     )
 
 
-def _step_label(phase: str, sequences: int | None) -> str:
-    return phase_name(phase) if sequences is None else f"{phase_name(phase)}, batch {sequences:,}"
+def _step_label(phase: str, sequences: int | None, alone: bool) -> str:
+    name = phase_name(phase, alone)
+    return name if sequences is None else f"{name}, batch {sequences:,}"
 
 
 def _gaps(segments: list[TimelineSegment]) -> list[TimelineSegment]:
@@ -201,11 +204,10 @@ def _title(gaps: list[TimelineSegment], wall: int) -> str:
     if not gaps:
         return f"The device is busy through the whole {duration(wall)} window"
     longest = gaps[0]
-    cause = f" ({words(longest.cause)})" if longest.cause else ""
-    return (
-        f"Longest gap {duration(longest.end_ns - longest.start_ns)} of a {duration(wall)} window: "
-        f"{bucket_label(longest.bucket)}{cause}"
-    )
+    label = bucket_label(longest.bucket)
+    cause = shorten(words(longest.cause), 60)
+    told = f" ({cause})" if cause and cause not in label else ""
+    return f"Longest gap {duration(longest.end_ns - longest.start_ns)} of a {duration(wall)} window: {label}{told}"
 
 
 def _alt(d: Diagnosis, devices: list[int], gaps: list[TimelineSegment], wall: int) -> str:

@@ -98,6 +98,7 @@
 
   // --- kernel table -------------------------------------------------------------------------------------------------
   const PAGE = 200;
+  const FEW = 8; // rows on a phone until more are asked for; page.css hides the others
   const invisible = /[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]/g;
   const clean = (text) => String(text ?? "").replace(invisible, (c) => {
     const code = c.charCodeAt(0);
@@ -119,7 +120,7 @@
     return rounded.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
   }
   const share = (v) => v >= 99.95 && v < 100 ? "> 99.9" : v > 0 && v < 0.05 ? "< 0.1" : v === 0 || v === 100 ? String(v) : v.toFixed(1);
-  const words = (code) => (code ?? "").replaceAll("_", " ");
+  const words = (code) => /^[a-z0-9]+(_[a-z0-9]+)*$/.test(code ?? "") ? code.replaceAll("_", " ") : code ?? "";
 
   async function kernelTable() {
     const table = byId("kernel-table");
@@ -186,7 +187,10 @@
       const order = typeof x === "string" ? x.localeCompare(y) : x - y;
       return (state.down ? -order : order) || b.time_ns - a.time_ns;
     };
+    let drawnOnce = false;
     function render() {
+      drawnOnce = true;
+      body.classList.remove("few");
       const needles = state.text.toLowerCase().split(/\s+/).filter(Boolean);
       const kept = rows.filter((k) => needles.every((n) => k.haystack.includes(n))
         && Object.entries(picks).every(([id, key]) => !state[id] || String(k[key] ?? "") === state[id].slice(1)));
@@ -232,8 +236,12 @@
       select.addEventListener("change", () => { state[id] = select.value; state.shown = PAGE; render(); });
     }
     byId("kernel-text").addEventListener("input", (event) => { state.text = event.target.value; state.shown = PAGE; render(); });
-    byId("kernel-more").addEventListener("click", () => { state.shown += PAGE; render(); });
-    byId("kernel-more").hidden = rows.length <= body.rows.length;
+    byId("kernel-more").addEventListener("click", () => {
+      if (drawnOnce) state.shown += PAGE;
+      render();
+    });
+    byId("kernel-more").hidden = rows.length <= body.rows.length && body.rows.length <= FEW;
+    body.classList.add("few");
     byId("kernel-sort").value = "time_ns down";
     byId("kernel-filter").hidden = false;
     byId("kernel-filter").addEventListener("submit", (event) => event.preventDefault());

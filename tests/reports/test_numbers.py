@@ -86,6 +86,13 @@ def test_interval(low: float | None, high: float | None, unit: str, text: str) -
         (None, "ms", "unknown"),
         (1.5, "ratio", "1.50 ×"),
         (27.66, "GB/s", "27.7 GB/s"),
+        (6.0, "copies", "6 copies"),
+        (44.2, "gaps", "44.2 gaps"),
+        (0.0061, "GB", "6.10 MB"),
+        (70_400.0, "µs", "70.4 ms"),
+        (0.000976, "ms", "976 ns"),
+        (2560.0, "GB/s", "2,560 GB/s"),
+        (85.0, "% of observed time", "85.0 % of observed time"),
     ],
 )
 def test_quantity(value: float | str | None, unit: str, text: str) -> None:
