@@ -26,11 +26,12 @@ LEVELS = 100
 """Unmodelled operators between a kernel and a modelled one (nested compiled regions): a guard against bad nesting."""
 
 
-def assign_costs(store: Store, *, arch: str | None = None) -> None:
+def assign_costs(store: Store, *, arch: str | None = None, element: str | None = None) -> None:
     """Fill table `cost` for every kernel, copy and memset whose work is known.
 
     Reads `kernel`, `op`, `signature`, `name`, `gpu_copy`, `gpu_memset` and, where present, `step`. `arch` is
-    the device's architecture, None when unknown. Kernels without a defensible cost get no row.
+    the device's architecture, None when unknown. `element` is the model's type ('bf16') for operators whose
+    element types were not recorded and whose kernels do not say. Kernels without a defensible cost get no row.
     """
     store.con.execute("DROP TABLE IF EXISTS cost")
     store.con.execute(BY_NAME["cost"].ddl())
@@ -48,7 +49,7 @@ def assign_costs(store: Store, *, arch: str | None = None) -> None:
     _mark_modelled(store)
     store.con.execute(read_sql("diagnose.costs", "todo.sql"))
     for _ in range(ROUNDS):
-        if not _round(store, calls, values):
+        if not _round(store, calls, values, element):
             break
     _collectives(store, calls, values)
     assign_same_kernel(store, values)
@@ -116,7 +117,7 @@ def _mark_modelled(store: Store) -> None:
     )
 
 
-def _round(store: Store, calls: _Calls, values: CostValues) -> bool:
+def _round(store: Store, calls: _Calls, values: CostValues, element: str | None) -> bool:
     """Try the nearest modelled ancestor of every kernel still without a cost; False when none is left to
     try."""
     if not store.scalar("SELECT count(*) FROM cost_todo"):
@@ -135,7 +136,7 @@ def _round(store: Store, calls: _Calls, values: CostValues) -> bool:
     found: dict[str, list[Any]] = {"combo_id": [], "position": [], "kind": [], "source": []}
     for combo_id, op_name_id, signature_id, step_id, names, direct, mean_ns in combos:
         kernels = tuple(calls.name(n) for n in names)
-        call = with_types(replace(calls.call(op_name_id, signature_id), kernels=kernels))
+        call = with_types(replace(calls.call(op_name_id, signature_id), kernels=kernels), element)
         cost, source = cost_of(call), "shape"
         if cost is None and step_id is not None:
             cost, source = cost_of(replace(call, step=calls.step(step_id))), "step"

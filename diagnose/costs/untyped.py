@@ -34,12 +34,12 @@ def _is_tensor(dims: Any) -> bool:
     return isinstance(dims, tuple) and bool(dims) and all(isinstance(d, int) for d in dims)
 
 
-def with_types(call: OpCall) -> OpCall:
+def with_types(call: OpCall, otherwise: str | None = None) -> OpCall:
     """The call with one element type for every argument that has dimensions, when no types were recorded at
-    all."""
+    all: the kernel's, else `otherwise` (the model's: 'bf16', 'fp16', 'fp32')."""
     if any(call.dtypes) or not call.dims or not call.kernels:
         return call
-    dtype = next((t for k in call.kernels if (t := element_type(k)) is not None), None)
+    dtype = next((t for k in call.kernels if (t := element_type(k)) is not None), _TORCH.get(otherwise or ""))
     if dtype is None:
         return call
     return replace(call, dtypes=tuple(dtype if _is_tensor(d) else "" for d in call.dims))

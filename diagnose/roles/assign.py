@@ -15,6 +15,7 @@ from diagnose.roles.align import Alignment, align
 from diagnose.roles.price import Pricer
 from diagnose.roles.read import Lane, collectives, lanes, step_numbers
 from diagnose.roles.segment import NoAlignment
+from diagnose.roles.taken import Taken
 from diagnose.roles.work import Work
 from diagnose.serving.model_config import ModelConfig
 from diagnose.store import Store
@@ -26,7 +27,6 @@ LARGE_PRODUCT = 1 << 20
 """Weights of a recorded product above which its shape must be one of the model's (small ones are adapters, heads of
 other models)."""
 MIN_RECORDED = 0.5
-_BATCH = 200_000
 
 
 @dataclass(slots=True)
@@ -110,7 +110,7 @@ def assign_roles(
     pricer = Pricer(Work(model, tp, ep), texts)
     reader = _Reader(model, pp, pricer, roofs or {})
     outcome, failed = RolesOutcome(0.0), _Failures()
-    values, taken = CostValues(), _Taken(store)
+    values, taken = CostValues(), Taken(store, "role")
     try:
         _recorded(store, pricer.work)
         numbers, talks = step_numbers(store), collectives(store)
@@ -130,14 +130,11 @@ def assign_roles(
                 failed.add(str(error), sum(lane.dur_ns))
                 continue
             outcome.aligned += 1
-            fresh = [
-                (lane.kernel_id[at], values.kind(c), lane.dur_ns[at])
-                for at, c in costs.items()
-                if not lane.costed[at]
-            ]
-            taken.add(fresh)
-            outcome.coverage += sum(ns for _, _, ns in fresh) / total
-            outcome.kernels += len(fresh)
+            for at, cost in costs.items():
+                if not lane.costed[at]:
+                    taken.add(lane.kernel_id[at], values.kind(cost))
+                    outcome.coverage += lane.dur_ns[at] / total
+                    outcome.kernels += 1
             if outcome.aligned == 1:
                 outcome.notes = [_how(found, model, tp, ep), *_assumed(model)]
     except Contradiction as error:
@@ -225,43 +222,3 @@ def _assumed(model: ModelConfig) -> list[Note]:
         )
         out.append(("roles-experts", "info", model.experts, text))
     return out
-
-
-class _Taken:
-    """Kernels with their costs on the way into `cost`, a bounded number at a time."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._kernel: list[int] = []
-        self._kind: list[int] = []
-        store.con.execute("CREATE OR REPLACE TABLE role_taken (kernel_id BIGINT, kind INTEGER)")
-
-    def add(self, rows: list[tuple[int, int, int]]) -> None:
-        """(kernel, kind of cost, ns) rows."""
-        for kernel, number, _ in rows:
-            self._kernel.append(kernel)
-            self._kind.append(number)
-        if len(self._kernel) >= _BATCH:
-            self._flush()
-
-    def _flush(self) -> None:
-        self._store.con.execute(
-            "INSERT INTO role_taken SELECT unnest(?::BIGINT[]), unnest(?::INTEGER[])",
-            [self._kernel, self._kind],
-        )
-        self._kernel, self._kind = [], []
-
-    def write(self, values: CostValues) -> None:
-        """Insert everything into `cost`."""
-        self._flush()
-        values.write(self._store)
-        self._store.con.execute(
-            """INSERT INTO cost BY NAME SELECT t.kernel_id, v.* EXCLUDE (kind), 'role' AS source
-            FROM role_taken t JOIN cost_value v ON v.kind = t.kind"""
-        )
-        self.drop()
-
-    def drop(self) -> None:
-        """Forget everything."""
-        for name in ("role_taken", "cost_value"):
-            self._store.con.execute(f"DROP TABLE IF EXISTS {name}")

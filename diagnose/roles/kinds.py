@@ -57,7 +57,7 @@ def fuses_activation(name: str) -> bool:
 @lru_cache(maxsize=8192)
 def kv_dtype(name: str) -> str | None:
     """Type of the KV cache that an attention kernel reads, None where its name does not say."""
-    if re.search(r"KVCacheDataType\)[1-9]|QkvE4m3|KvE4m3|fp8_?kv|kv_?fp8|float_e4m3", name, re.IGNORECASE):
+    if re.search(r"KVCacheDataType\)[1-9]|QkvE4m3|KvE4m3|float_e4m3|fp8_?e4m3|e4m3fn", name, re.IGNORECASE):
         return "fp8"
     if re.search(r"KVCacheDataType\)0|QkvBfloat16", name):
         return "bf16" if "bf" in name.lower() else None

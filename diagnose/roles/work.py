@@ -27,10 +27,12 @@ UNFUSED = frozenset({"q", "k", "v", "gate", "up", "q_a", "kv_a"})
 
 
 class Work:
-    """Costs of one model on one rank of `tp` (and experts over `ep`)."""
+    """Costs of one model on one rank of `tp` (and experts over `ep`). `kv` is the cache's type where names do not
+    say it (default: what the checkpoint asks for)."""
 
-    def __init__(self, model: ModelConfig, tp: int = 1, ep: int = 1) -> None:
+    def __init__(self, model: ModelConfig, tp: int = 1, ep: int = 1, kv: str | None = None) -> None:
         self.model, self.tp, self.ep = model, tp, ep
+        self.kv = model.kv_dtype(kv)
         self.e = dtypes.size(model.dtype)
         self.weights = cache(self._weights)
         self.gemm = cache(self._gemm)
@@ -176,7 +178,7 @@ class Work:
             return None
         if decode is None and prefill is None:
             return None
-        kv = next((d for n in names if (d := kv_dtype(n)) is not None), None) or model.kv_dtype()
+        kv = next((d for n in names if (d := kv_dtype(n)) is not None), None) or self.kv
         if plan.attention == "mla":
             return self._mla(layer, step, decode, prefill, kv)
         both = [k for k in (decode, prefill) if k is not None]
@@ -199,6 +201,15 @@ class Work:
         spread = sum(k.keys - k.low for k in both) * each, sum(k.high - k.keys for k in both) * each
         low, high = band(cost.bytes_min)
         return replace(cost, bytes_low=max(0.0, low - spread[0]), bytes_high=high + spread[1])
+
+    def keys_read(self, layer: int, step: StepNumbers, side: str) -> float | None:
+        """Cached tokens that one layer's attention reads for one side of the step."""
+        plan = self.model.plan[layer]
+        if side == "decode":
+            found = decode_keys(step, plan.window, self.model.max_context)
+        else:
+            found = prefill_keys(step, plan.window)
+        return None if found is None else found.keys
 
     def _mla(
         self, layer: int, step: StepNumbers, decode: Keys | None, prefill: Keys | None, kv: str
@@ -269,7 +280,7 @@ class Work:
     def kv_write(self, layer: int, rows: int, name: str) -> OpCost:
         """Write of new keys and values into the cache."""
         plan, model = self.model.plan[layer], self.model
-        kv = kv_dtype(name) or model.kv_dtype()
+        kv = kv_dtype(name) or self.kv
         if plan.attention == "mla" and model.mla is not None:
             return mla_write_cost(rows, model.mla.kv_lora_rank, model.mla.rope, model.dtype, kv)
         return kv_write_cost(rows, max(1, plan.kv_heads // self.tp), plan.head_dim, model.dtype, kv)

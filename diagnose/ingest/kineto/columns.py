@@ -21,7 +21,7 @@ EXTRA_ARGS: tuple[str, ...] = (
 )  # fmt: skip
 TEXT_ARGS: tuple[str, ...] = (
     "grid", "block", "Input Dims", "Input type", "Input Strides", "Concrete Inputs", "cuda_sync_kind", "kernel_file",
-    *EXTRA_ARGS,
+    "kernel", *EXTRA_ARGS,
 )  # fmt: skip
 
 _RENAMES: tuple[tuple[bytes, re.Pattern[bytes], bytes], ...] = tuple(
@@ -68,7 +68,7 @@ FROM (SELECT
     args."graph id" AS graph_id, args."graph node id" AS graph_node_id,
     args.cuda_sync_kind AS sync_kind, args.wait_on_stream AS wait_on_stream,
     args."Input Dims" AS input_dims, args."Input type" AS input_dtypes, args."Input Strides" AS input_strides,
-    args."Concrete Inputs" AS scalar_args,
+    args."Concrete Inputs" AS scalar_args, args.kernel AS launched,
     CASE WHEN args."Collective name" IS NOT NULL OR args.kernel_backend IS NOT NULL OR args.kernel_file IS NOT NULL
          THEN CAST(json_merge_patch('{{}}', json_object(
              {_EXTRA}, 'kernel_file', regexp_extract(args.kernel_file, '[^/\\\\]*$'))) AS VARCHAR) END AS extra,

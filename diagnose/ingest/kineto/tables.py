@@ -132,6 +132,13 @@ def make_tables(store: Store, source_id: int, origin: int, keep_python: bool) ->
                total_reserved, memory_device_type AS device_type, memory_device_id AS device_id
             FROM sane WHERE kind = 'memory' AND name = '[memory]'""",
     )
+    # ROCm names the kernel in its launch call: launches without activity were captured into a graph, or outlast the trace.
+    store.save(
+        "captured_launch",
+        f"""SELECT {_SOURCE}, {_THREAD}, {_TIMES}, correlation, launched AS kernel FROM sane
+            WHERE kind = 'call' AND launched IS NOT NULL
+                  AND correlation NOT IN (SELECT correlation FROM raw_kernel WHERE correlation IS NOT NULL)""",
+    )
     if keep_python:
         store.save(
             "python_call",

@@ -1,0 +1,59 @@
+"""Everything beyond recorded shapes, in the order of trust: capture trace, roles from the model, counters over all."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from diagnose.devices import Roofs
+from diagnose.ingest.ncu import load_ncu
+from diagnose.roles.assign import assign_roles
+from diagnose.roles.capture import assign_from_capture
+from diagnose.roles.counters import apply_counters
+from diagnose.serving.model_config import ModelConfig
+from diagnose.store import Store
+
+
+def supplement(
+    store: Store,
+    model: ModelConfig | None,
+    *,
+    tp: int = 1,
+    pp: int = 1,
+    ep: int = 1,
+    capture: Path | None = None,
+    ncu: Sequence[Path] = (),
+    roofs: dict[int, Roofs | None] | None = None,
+    arch: str | None = None,
+) -> None:
+    """Add to `cost` what a model, a capture trace and counters say; what was done goes into `ingest_note`.
+
+    InputError for a capture trace or counters that cannot be read, UsageError for a `tp` that fits no head.
+    """
+    notes: list[tuple[str, str, int, str]] = []
+    if capture is not None:
+        notes += assign_from_capture(store, capture, arch=arch, by_step=model is None).notes
+    if model is not None:
+        notes += assign_roles(store, model, tp=tp, pp=pp, ep=ep, roofs=roofs).notes
+    notes += untyped(store, model)
+    if ncu:
+        load_ncu(ncu, store)
+        notes += apply_counters(store)
+    store.insert(
+        "ingest_note",
+        [
+            {"source_id": 0, "code": code, "severity": severity, "count": count, "message": message}
+            for code, severity, count, message in notes
+        ],
+    )
+
+
+def untyped(store: Store, model: ModelConfig | None) -> list[tuple[str, str, int, str]]:
+    """Say where element types came from when operators recorded sizes without them (NVTX ranges)."""
+    count = store.scalar(
+        """SELECT count(*) FROM kernel k JOIN cost c USING (kernel_id) JOIN op o ON o.op_id = k.op_id
+        WHERE o.input_dims IS NOT NULL AND o.input_dtypes IS NULL AND c.source = 'shape'"""
+    )
+    if not count:
+        return []
+    also = f", else from {model.name} ({model.dtype})" if model is not None else ""
+    return [("untyped-shapes", "info", int(count),
+             f"operators recorded sizes without element types: {count} kernels take theirs from the kernel's name{also}")]  # fmt: skip

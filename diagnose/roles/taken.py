@@ -1,0 +1,46 @@
+"""Kernels with their costs on the way into table `cost`, a bounded number at a time."""
+
+from diagnose.costs.cost_rows import CostValues
+from diagnose.store import Store
+
+_BATCH = 200_000
+
+
+class Taken:
+    """Collects (kernel, kind of cost) pairs; `write` inserts them into `cost` with this source."""
+
+    def __init__(self, store: Store, source: str) -> None:
+        self._store, self._source = store, source
+        self._kernel: list[int] = []
+        self._kind: list[int] = []
+        store.con.execute("CREATE OR REPLACE TABLE role_taken (kernel_id BIGINT, kind INTEGER)")
+
+    def add(self, kernel_id: int, kind: int) -> None:
+        """One kernel, and the number of its cost in `CostValues`."""
+        self._kernel.append(kernel_id)
+        self._kind.append(kind)
+        if len(self._kernel) >= _BATCH:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._store.con.execute(
+            "INSERT INTO role_taken SELECT unnest(?::BIGINT[]), unnest(?::INTEGER[])",
+            [self._kernel, self._kind],
+        )
+        self._kernel, self._kind = [], []
+
+    def write(self, values: CostValues) -> None:
+        """Insert everything into `cost`."""
+        self._flush()
+        values.write(self._store)
+        self._store.con.execute(
+            """INSERT INTO cost BY NAME SELECT t.kernel_id, v.* EXCLUDE (kind), ? AS source
+            FROM role_taken t JOIN cost_value v ON v.kind = t.kind""",
+            [self._source],
+        )
+        self.drop()
+
+    def drop(self) -> None:
+        """Forget everything."""
+        for name in ("role_taken", "cost_value"):
+            self._store.con.execute(f"DROP TABLE IF EXISTS {name}")
