@@ -15,6 +15,7 @@ from diagnose.model import attribution, bounds, quality, result
 from diagnose.model.link import link, public_views
 from diagnose.model.ranks_names import assign_ranks
 from diagnose.model.steps import StepOutcome, build_steps
+from diagnose.roles.supplement import supplement
 from diagnose.rules import engine, registry
 from diagnose.rules.verdict import deciding_device, verdict
 from diagnose.run import ranks, serving
@@ -90,7 +91,13 @@ def finish(analysed: Analysed, options: Options) -> None:
     """Costs, bounds, attribution and the evidence tables."""
     store = analysed.store
     archs = {d: (r.spec.arch if r else None) for d, r in analysed.roofs.items()}
-    assign_costs(store, arch=next(iter(archs.values()), None))
+    arch = next(iter(archs.values()), None)
+    model = load_model(options.model) if options.model else None
+    assign_costs(store, arch=arch, element=model.dtype if model else None)
+    supplement(
+        store, model, tp=options.tp or 1, pp=options.pp or 1, ep=options.ep or 1,
+        capture=options.capture, ncu=options.ncu, roofs=analysed.roofs, arch=arch,
+    )  # fmt: skip
     bounds.build_bounds(store, analysed.roofs, archs)
     attribution.label(store)
     store.con.execute(read_sql("diagnose.model", "evidence.sql"))
