@@ -1,18 +1,20 @@
 """Steps of a script that knows nothing of us: one step is one call of its model.
 
-The model is the outermost `torch.nn.Module` called, the one with the most parameters when there are
-several. It is looked for during warm-up with hooks on every module; then those go and only the model's own
-two hooks stay, so that the recorded steps pay for one annotation and nothing else. Phase and sizes come
-from the shapes of the arguments alone: reading a tensor's values would synchronise with the device.
+The model is the outermost `torch.nn.Module` called, the one with the most parameters when there are several. It is looked
+for during warm-up by watching the calls of all modules; then only those of the model's class are watched, so that the
+recorded steps pay for one annotation and nothing else. Phase and sizes come from the shapes of the arguments alone:
+reading a tensor's values would synchronise with the device.
 """
 
 import re
 import threading
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
 from diagnose.collectors import ranges
+from diagnose.collectors.lazy import torch_module
 from diagnose.collectors.step_text import Step
 from diagnose.collectors.torch_capture import capture
 
@@ -24,13 +26,17 @@ _TOKEN_NAMES = ("input_ids", "tokens", "ids", "idx", "x", "inputs", "inputs_embe
 
 
 class ForwardSteps:
-    """Annotates and counts the forward calls of a script's model for `cap`."""
+    """Annotates and counts the calls of a script's model for `cap`.
+
+    `__call__` is wrapped, not hooked: a hook inside a model that was compiled in place becomes part of the compiled
+    code, while the call itself always comes through here.
+    """
 
     def __init__(self, cap: capture) -> None:
         self.cap = cap
         self.model: Any = None
         self._sizes: dict[int, tuple[Any, int]] = {}
-        self._handles: list[Any] = []
+        self._restore: Callable[[], None] | None = None
         self._local = threading.local()
         self._range: AbstractContextManager[None] | None = None
         self._step = Step()
@@ -39,91 +45,88 @@ class ForwardSteps:
 
     def install(self) -> None:
         """Start looking for the model."""
-        from torch.nn.modules import module
-
-        self._handles = [
-            module.register_module_forward_pre_hook(self._enter_any),
-            module.register_module_forward_hook(self._leave_any, with_kwargs=False, always_call=True),
-        ]
+        self._wrap(torch_module().nn.Module)
 
     def remove(self) -> None:
-        """Take every hook away and close a range left open by an exception."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
+        """Take the wrapper away and close a range left open by an exception."""
+        if self._restore is not None:
+            self._restore()
+            self._restore = None
         self._close()
 
-    def _enter_any(self, module: Any, args: Any) -> None:
-        import torch
+    def _wrap(self, kind: Any) -> None:
+        """Send every call of modules of class `kind` through `_call`."""
+        original, own = kind.__call__, "__call__" in vars(kind)
+        steps = self
 
-        if torch.compiler.is_compiling():
-            return
+        def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:
+            return steps._call(original, module, args, kwargs)
+
+        def restore() -> None:
+            if own:
+                kind.__call__ = original
+            else:
+                del kind.__call__
+
+        kind.__call__ = __call__
+        self._restore = restore
+
+    def _call(self, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
         depth = getattr(self._local, "depth", 0)
-        self._local.depth = depth + 1
-        if depth == 0 and self._is_largest(module):
-            self._open(module, args, {})
+        if depth or self.cap.done or not self._is_model(module):
+            self._local.depth = depth + 1
+            try:
+                return original(module, *args, **kwargs)
+            finally:
+                self._local.depth = depth
+        self._local.depth = 1
+        self._open(module, args, kwargs)
+        try:
+            output = original(module, *args, **kwargs)
+        except BaseException:
+            self._local.depth = 0
+            self._close()
+            raise
+        self._local.depth = 0
+        self._end()
+        return output
 
-    def _leave_any(self, module: Any, args: Any, output: Any) -> None:
-        import torch
-
-        if torch.compiler.is_compiling():
-            return
-        depth = max(getattr(self._local, "depth", 1) - 1, 0)
-        self._local.depth = depth
-        if depth == 0 and module is self.model:
-            self._end()
-            if self.cap.seen >= self.cap.settings.warmup - 1 and self.cap.seen >= 1:
-                self._settle()
-
-    def _is_largest(self, module: Any) -> bool:
-        """Remember the largest outermost module; True when it is this one."""
+    def _is_model(self, module: Any) -> bool:
+        """Whether this outermost module is the model: during warm-up the largest seen, then the one settled on."""
+        if self._settled:
+            return module is self.model
         if id(module) not in self._sizes:
             size = sum(t.numel() for t in module.parameters()) + sum(t.numel() for t in module.buffers())
             self._sizes[id(module)] = (module, size)  # the reference keeps the id from being reused
-        largest = max(self._sizes.values(), key=lambda entry: entry[1])[0]
-        self.model = largest
-        return largest is module
+        self.model = max(self._sizes.values(), key=lambda entry: entry[1])[0]
+        return self.model is module
+
+    @property
+    def _settled(self) -> bool:
+        return self.cap.seen >= max(self.cap.settings.warmup - 1, 1)
 
     def _settle(self) -> None:
-        """The model is known: from now on only it carries hooks."""
-        for handle in self._handles:
-            handle.remove()
-        self.cap.model = self.cap.model or self.model
-        self._sizes = {}
-        self._handles = [
-            self.model.register_forward_pre_hook(self._enter, with_kwargs=True),
-            self.model.register_forward_hook(self._leave, with_kwargs=True, always_call=True),
-        ]
-
-    def _enter(self, module: Any, args: Any, kwargs: Any) -> None:
-        depth = getattr(self._local, "inner", 0)
-        self._local.inner = depth + 1
-        if depth == 0:
-            self._open(module, args, kwargs)
-
-    def _leave(self, module: Any, args: Any, kwargs: Any, output: Any) -> None:
-        depth = max(getattr(self._local, "inner", 1) - 1, 0)
-        self._local.inner = depth
-        if depth == 0:
-            self._end()
-            if self.cap.done:
-                self.remove()
+        """The model is known: from now on only calls of its class come through here."""
+        if self._sizes and self.model is not None:
+            self.remove()
+            self._wrap(type(self.model))
+            self.cap.model = self.cap.model or self.model
+            self._sizes = {}
 
     def _open(self, module: Any, args: Any, kwargs: Any) -> None:
-        self._close()
-        if self.cap.done:
-            return
         self._step, self._context = read_step(module, args, kwargs, self._context)
         self._begin = time.perf_counter()
         self._range = ranges.marked(self._step.text())
         self._range.__enter__()
 
     def _end(self) -> None:
-        if self._range is None:
-            return
         seconds = time.perf_counter() - self._begin
         self._close()
         self.cap.end_step(self._step, seconds)
+        if self.cap.done:
+            self.remove()
+        elif self._settled:
+            self._settle()
 
     def _close(self) -> None:
         if self._range is not None:

@@ -181,7 +181,7 @@ class TinyDecoder(nn.Module):
         super().__init__()
         where = torch.device(device)
         compute = DTYPES[dtype]
-        self.config, self.compute = config, compute
+        self.config, self.compute, self.wait_ms = config, compute, 0.0
         config.torch_dtype = str(compute).removeprefix("torch.")
         if dtype == "int8":
             config.quantization_config = {"quant_method": "int8_weight_only", "bits": 8}
@@ -204,6 +204,8 @@ class TinyDecoder(nn.Module):
         x = self.embed(input_ids)
         for block, layer in zip(self.blocks, past_key_values.layers, strict=True):
             x = block(x, layer, start, rope)
+            if self.wait_ms:
+                time.sleep(self.wait_ms / 1e3)
         past_key_values.length = start + tokens
         return self.head(self.norm(x[:, -1:])).argmax(-1)
 
@@ -233,6 +235,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--device", default="cpu")
     p.add_argument("--threads", type=int, default=0, help="CPU threads of torch, 0: leave as it is")
     p.add_argument("--host-ms", type=float, default=0.0, help="Python time between steps")
+    p.add_argument("--wait-ms", type=float, default=0.0, help="blocking wait in every layer")
+    p.add_argument("--compile", action="store_true", help="torch.compile the model")
     p.add_argument("--sync", action="store_true", help="read every token back inside the step")
     p.add_argument("--unfused", action="store_true", help="spell small operators out")
     return p
@@ -248,7 +252,11 @@ def build(args: argparse.Namespace) -> TinyDecoder:
         num_attention_heads=args.heads, num_key_value_heads=args.kv_heads, vocab_size=args.vocab,
         max_position_embeddings=max(4096, args.prompt + args.steps),
     )  # fmt: skip
-    return TinyDecoder(config, args.dtype, args.unfused, args.device).eval()
+    model = TinyDecoder(config, args.dtype, args.unfused, args.device).eval()
+    model.wait_ms = args.wait_ms
+    if args.compile:
+        model.compile(dynamic=True)
+    return model
 
 
 @torch.inference_mode()

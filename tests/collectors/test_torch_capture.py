@@ -86,8 +86,13 @@ with torch.inference_mode(), capture("ignored.run", warmup=1, steps=99) as cap:
     assert names == ["execute_4_context_0(sq0sk0sqsq0sqsk0)_generation_4(sq4sk400sqsq4sqsk400)"] * 3
 
 
-def test_a_compiled_model_is_still_counted(script: Script, tmp_path: Path, read_trace: ReadTrace) -> None:
-    body = "model = torch.compile(model, backend='eager')\nloop(6)\n"
+@pytest.mark.parametrize(
+    "how", ["model = torch.compile(model, backend='eager')", "model.compile(backend='eager')"]
+)
+def test_a_compiled_model_is_still_counted(
+    script: Script, tmp_path: Path, read_trace: ReadTrace, how: str
+) -> None:
+    body = f"{how}\nloop(6)\n"
     folder = capture_torch(TorchCapture((str(script(body)),), tmp_path / "out.run", warmup=2, steps=3))
     assert len(steps_of(read_trace(folder / "trace.json.gz"))) == 3
 
