@@ -145,6 +145,8 @@ class KernelRow(Struct):
     bytes_low: float | None = None
     bytes_high: float | None = None
     flags: list[str] = []
+    # Standard error of the mean duration, from means of consecutive calls; None below 3 calls.
+    se_ns: float | None = None
 
 
 class Evidence(Struct):
@@ -258,6 +260,8 @@ class StepRow(Struct):
     decode_tokens: int | None
     context_tokens: int | None
     attribution_ns: Attribution
+    # Kernel and collective time by role (family where no role is known); with copies and idle it adds up to the period.
+    role_ns: dict[str, int] = {}
 
 
 class TimelineSegment(Struct):

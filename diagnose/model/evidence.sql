@@ -14,7 +14,7 @@ FROM segment WHERE bucket LIKE 'idle%' OR bucket = 'unobserved' GROUP BY ALL;
 -- One row a combination of name, operator, role, shape and phase. Rates use the time that is the kernel's own.
 CREATE OR REPLACE TABLE kernel_group AS
 WITH joined AS (
-    SELECT a.device_id, a.kind, a.name_id, a.dur_ns, o.name_id AS op_name_id, st.phase, c.role, c.shape, c.flops, c.bytes_min,
+    SELECT a.device_id, a.kind, a.name_id, a.start_ns, a.dur_ns, o.name_id AS op_name_id, st.phase, c.role, c.shape, c.flops, c.bytes_min,
            c.bytes_low, c.bytes_high, c.dtype, c.source, b.bound, b.reason, b.family, b.regime, b.flags, b.ideal_ns, b.rate_ns,
            coalesce(s.own_ns, 0) AS own_ns
     FROM activity a
@@ -28,6 +28,19 @@ WITH joined AS (
 ), by_bound AS (
     SELECT device_id, kind, name_id, op_name_id, role, shape, phase, bound, reason, sum(dur_ns) AS ns
     FROM joined GROUP BY ALL
+), ordered AS (
+    -- Calls in time order, cut into blocks of about n^(1/3), an even number, so that calls that alternate average out.
+    SELECT device_id, kind, name_id, op_name_id, role, shape, phase, dur_ns,
+           row_number() OVER (PARTITION BY device_id, kind, name_id, op_name_id, role, shape, phase ORDER BY start_ns) - 1 AS i,
+           count(*) OVER (PARTITION BY device_id, kind, name_id, op_name_id, role, shape, phase) AS n
+    FROM joined
+), block AS (
+    SELECT device_id, kind, name_id, op_name_id, role, shape, phase, avg(dur_ns) AS mean_ns
+    FROM (SELECT *, CASE WHEN n < 8 THEN 1 ELSE 2 * round(cbrt(n) / 2) END::BIGINT AS size FROM ordered WHERE n >= 3)
+    WHERE i < n - n % size GROUP BY device_id, kind, name_id, op_name_id, role, shape, phase, i // size
+), spread AS (
+    SELECT device_id, kind, name_id, op_name_id, role, shape, phase, stddev_samp(mean_ns) / sqrt(count(*)) AS se_ns
+    FROM block GROUP BY ALL
 ), grouped AS (
     SELECT device_id, kind, name_id, op_name_id, role, shape, phase,
            any_value(family) AS family, any_value(dtype) AS dtype, any_value(source) AS source,
@@ -40,8 +53,11 @@ WITH joined AS (
            sum(greatest(0, own_ns - ideal_ns)) FILTER (bound = 'inefficient') AS wasted_ns
     FROM joined GROUP BY ALL
 )
-SELECT g.*, b.chosen.bound AS bound, b.chosen.reason AS reason
+SELECT g.*, b.chosen.bound AS bound, b.chosen.reason AS reason, e.se_ns
 FROM grouped g
+LEFT JOIN spread e ON e.device_id = g.device_id AND e.kind = g.kind AND e.name_id IS NOT DISTINCT FROM g.name_id
+    AND e.op_name_id IS NOT DISTINCT FROM g.op_name_id AND e.role IS NOT DISTINCT FROM g.role
+    AND e.shape IS NOT DISTINCT FROM g.shape AND e.phase IS NOT DISTINCT FROM g.phase
 JOIN (
     -- The bound that carries most of the group's time speaks for it.
     SELECT device_id, kind, name_id, op_name_id, role, shape, phase,

@@ -248,6 +248,7 @@ def kernels(store: Store) -> list[KernelRow]:
                 bytes_low=r["bytes_low"],
                 bytes_high=r["bytes_high"],
                 flags=sorted(set((r["flags"] or "").split(",")) - {""}),
+                se_ns=r["se_ns"],
             )
         )
     return result
@@ -264,12 +265,22 @@ def steps(store: Store) -> tuple[list[StepRow], int]:
         wanted,
     ):
         split.setdefault(step, empty_attribution())[bucket] += int(ns)
+    roles: dict[int, dict[str, int]] = {}
+    for step, role, ns in store.rows(
+        """SELECT g.step_id, coalesce(c.role, f.family, a.kind) AS role, sum(g.end_ns - g.start_ns)::BIGINT
+        FROM segment g JOIN activity a USING (kernel_id) LEFT JOIN cost c USING (kernel_id)
+        LEFT JOIN name_family f ON f.name_id = a.name_id
+        WHERE g.step_id IN (SELECT unnest(?::INTEGER[])) AND g.bucket NOT LIKE 'idle%' AND g.bucket NOT IN ('copy', 'unobserved')
+        GROUP BY ALL ORDER BY 1, 3 DESC, 2""",
+        wanted,
+    ):
+        roles.setdefault(step, {})[role] = ns
     return [
         StepRow(
             step_id=r["step_id"], device=r["device_id"], phase=r["phase"], start_ns=r["start_ns"], end_ns=r["end_ns"],
             gap_before_ns=r["gap_before_ns"] or 0, sequences=r["sequences"], prefill_tokens=r["prefill_tokens"],
             decode_tokens=r["decode_tokens"], context_tokens=r["context_tokens"],
-            attribution_ns=split.get(r["step_id"], empty_attribution()),
+            attribution_ns=split.get(r["step_id"], empty_attribution()), role_ns=roles.get(r["step_id"], {}),
         )
         for r in rows
     ], total  # fmt: skip
