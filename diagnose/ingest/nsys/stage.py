@@ -8,7 +8,7 @@ the end of the pass.
 from dataclasses import dataclass
 
 from diagnose.errors import InputError
-from diagnose.ingest.nsys.tables import Tables
+from diagnose.ingest.nsys.tables import Tables, quoted
 from diagnose.store import Store
 
 # A thread or process is packed as 0xVVVVPPPPPPTTTTTT: virtual machine, process, thread.
@@ -156,18 +156,13 @@ def stage(store: Store, tables: Tables, item: Staged) -> int:
             f"{tables.path}: table {item.table} has no column {', '.join(missing)}; "
             "repeat `nsys export -t sqlite` from the .nsys-rep file"
         )
-    outputs, wanted = [], []
+    outputs: list[str] = []
+    wanted: list[str] = []
     for out, (names, sql, type_) in item.columns.items():
         found = [n for n in names if n in have]
         wanted += [n for n in found if n not in wanted]
-        source = "NULL"
-        if found:
-            source = (
-                f'"{found[0]}"'
-                if len(found) == 1
-                else f"coalesce({', '.join(f'{chr(34)}{n}{chr(34)}' for n in found)})"
-            )
-        outputs.append(f'({sql.format(source) if found else "NULL"})::{type_} AS "{out}"')
+        value = sql.format(f"coalesce({quoted(found)})") if found else "NULL"
+        outputs.append(f'({value})::{type_} AS "{out}"')
     return _stage(
         store, tables, item.name, item.table, wanted, f"SELECT {', '.join(outputs)} FROM scan", item.where
     )
