@@ -171,6 +171,15 @@ def slot_candidate(s: Signals, trace: TraceFacts) -> Candidate:
         (c.evidence if waits else c.against).append(
             row("waiting_share", s.waiting_share, threshold("sustained"), "above")
         )
+    if not at and _beside_a_full_pool(s) and waits and s.running:
+        # the pool stops the batch just below the cap: more pool alone would meet the cap at once
+        c.status, c.confidence = "supported", 0.7
+        c.statement = (
+            f"{s.running.value:.0f} run of {s.slot_cap.value:.0f} slots: the cap is next to the full pool"
+        )
+        c.evidence.append(row("running", s.running, threshold("batch_room") * s.slot_cap.value, "above"))
+        weigh(c, trace)
+        return c
     if not at:
         c.status, c.confidence = "refuted", 0.85
         return c
@@ -188,6 +197,13 @@ def slot_candidate(s: Signals, trace: TraceFacts) -> Candidate:
         c.gain = (1.0, max(1.0, top / s.running.value))
     weigh(c, trace)
     return c
+
+
+def _beside_a_full_pool(s: Signals) -> bool:
+    full = s.kv_full_share is not None and s.kv_full_share.value >= threshold("sustained")
+    if not (full and s.running and s.slot_cap):
+        return False
+    return s.running.value >= threshold("batch_room") * s.slot_cap.value
 
 
 def budget_candidate(s: Signals, trace: TraceFacts) -> Candidate:

@@ -187,19 +187,26 @@ def demand_candidate(s: Signals, trace: TraceFacts, others: list[Candidate]) -> 
         c.status, c.confidence = "refuted", 0.7
         c.statement = "nobody waits, yet a larger batch would gain nothing: the device itself is the limit"
         return c
-    sized = trace.doubling_gain is not None or trace.knee is not None
     outside = s.in_engine_share is not None and s.in_engine_share.value < threshold("in_engine")
-    small = s.running.value <= threshold("small_batch")
     told = s.kv_peak is not None or waits is None
-    if not told or outside or not (sized or keeps or small):
-        # a closed loop of many clients keeps the device busy without a queue: only a knee can tell
+    gain = trace.doubling_gain
+    # of an open arrival rate that is kept up with, throughput is the rate: nothing else can raise it. A closed loop
+    # also speeds up when a step does, so there the load leads only where twice the batch surely gains much
+    grows = gain is not None and gain[0] >= threshold("sure_gain")
+    if gain is None:
+        grows = s.running.value <= threshold("small_batch")
+        c.missing.append("what a larger batch would gain: a trace, or --model with the device")
+    above = s.graph_max_batch is not None and s.running.value > s.graph_max_batch.value
+    slow = bool(s.eager) or above
+    if slow:
+        c.statement += "; yet steps run without captured graphs, which may cost more"
+    if keeps and told:
+        c.status, c.confidence = "supported", 0.9
+    elif told and grows and not outside and not slow:
+        c.status, c.confidence = "supported", 0.8 if gain is not None else 0.7
+    else:
         c.status, c.confidence = "possible", 0.5
-    else:
-        c.status, c.confidence = "supported", 0.9 if sized or keeps else 0.7
-    if not sized:
-        c.missing.append("whether a larger batch would gain: a trace, or --model and the device")
-    else:
-        c.gain = trace.doubling_gain
+    c.gain = gain
     return c
 
 

@@ -31,6 +31,10 @@ THRESHOLDS: dict[str, tuple[float, str]] = {
         16.0,
         "published GEMM times are flat to 64 sequences and more: at 16 a larger batch gains",
     ),
+    "sure_gain": (
+        1.30,
+        "a gain that other reliefs of a closed loop seldom pass: half of a doubling and more",
+    ),
     "marginal_gain": (1.10, "doubling the batch must gain a tenth to be worth more KV or slots"),
     "e2e_share": (0.40, "a part of the whole request this large can be its limit; near halves name both"),
     "recomputed": (0.05, "a twentieth of prompt tokens computed twice"),

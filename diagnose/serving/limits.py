@@ -31,6 +31,8 @@ NEED_LEVELS = (
     "running, waiting and KV usage over time: --metrics with the engine's /metrics scraped during the run, "
     "or --log with the server's periodic lines"
 )
+TOGETHER = 0.6
+"""A second cap this sure is named beside the first."""
 NEED_LOAD = "the load that was offered: --bench with the benchmark's result"
 
 
@@ -102,7 +104,7 @@ def conclude(objective: str, found: list[Candidate], signals: Signals) -> Assess
     # limits that bind at once: the batch is at its slots while the pool is full; relieving one alone changes
     # little
     for other in supported[1:]:
-        if other.limit not in limits and other.confidence >= best.confidence - 0.1 and _together(best, other):
+        if other.limit not in limits and other.confidence >= TOGETHER and _together(best, other):
             limits.append(other.limit)
     note = "bind together: relieving one alone meets the other" if len(limits) > 1 else ""
     return Assessment(objective, limits, found, missing, note)

@@ -297,7 +297,9 @@ def _slots(s: Signals, e: Evidence) -> None:
     elif running and s.waiting_peak and s.waiting_peak.value > 0:
         top = max(running)
         steady = sum(1 for r in running if r == top) / len(running)
+        # a pool of a few requests also holds their number still: it must have room for two more
         free = s.kv_usage is not None and s.kv_usage.value < FULL
+        free = free and (s.fits is None or s.fits.value >= top + 2)
         if top in DEFAULT_SLOTS and steady >= 0.5:
             text = f"running stands at exactly {top:.0f}, a default slot cap"
             s.slot_cap = Fact(top, "requests", "assumed", text)

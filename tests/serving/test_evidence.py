@@ -11,7 +11,6 @@ from diagnose.serving.names import METRICS, SETTINGS
 from diagnose.store import Store
 
 SHARED = Path(__file__).parents[3] / "shared" / "traces"
-DOCS = Path(__file__).parents[2] / "docs" / "serving.md"
 
 PERIODIC = (
     "INFO 10-06 15:57:54 [loggers.py:127] Engine 000: Avg prompt throughput: 15.3 tokens/s, "

@@ -136,3 +136,47 @@ def test_stalls_are_rare_and_long():
     assert stalls([*usual, GapPoint(20.0, 8)]) == []  # not long
     assert stalls([GapPoint(0.5, 8)] * 50 + [GapPoint(200.0, 8)] * 30) == []  # not rare
     assert stalls([]) == []
+
+
+def test_cap_next_to_a_full_pool_is_named_with_it(signals):
+    """36 of 40 slots run in a full pool: more pool alone would meet the cap after four requests."""
+    a = assess(signals(log=level(running=36, waiting=60, usage=97.0, seqs=40)), "throughput")
+    assert a.limits == ["kv_capacity", "scheduling"]
+    a = assess(signals(log=level(running=30, waiting=60, usage=97.0, seqs=40)), "throughput")
+    assert a.limits == ["kv_capacity"]
+
+
+def test_a_closed_loop_without_graphs_is_not_called_demand(signals):
+    log = level(running=4, waiting=0, usage=5.0, seqs=256)
+    assert assess(signals(log=log), "throughput").limits == ["demand"]
+    eager = vllm_log(
+        [(4, 0, 5.0, 0)] * 20,
+        pool=100_000,
+        seqs=256,
+        extra=["Initializing an LLM engine (v0.9.0) with config: enforce_eager=True"],
+    )
+    a = assess(signals(log=eager), "throughput")
+    assert a.limits == ["inconclusive"]
+    # an open arrival rate that is kept up with is the load's, whatever the steps cost
+    bench = bench_json(request_rate=2.0, request_throughput=2.0)
+    assert assess(signals(log=eager, bench=bench), "throughput").limits == ["demand"]
+
+
+@pytest.mark.parametrize(("gain", "limit"), [(1.30, True), (1.29, False)])
+def test_sure_gain_edge(signals, gain, limit):
+    a = assess(
+        signals(log=level(waiting=0, usage=10.0, seqs=256)),
+        "throughput",
+        TraceFacts(doubling_gain=(gain, 1.9)),
+    )
+    assert (a.limits == ["demand"]) is limit
+
+
+@pytest.mark.parametrize(("usage", "limit"), [(80.0, True), (79.0, False)])
+def test_tight_pool_edge(signals, usage, limit):
+    """A pool of five requests: with one's tokens free it is as good as full."""
+    log = vllm_log([(4, 30, usage, 0)] * 20, pool=10_000)
+    bench = bench_json(
+        max_concurrency=40, completed=10, total_input_tokens=10_000, total_output_tokens=10_000
+    )
+    assert (assess(signals(log=log, bench=bench), "throughput").limits == ["kv_capacity"]) is limit
