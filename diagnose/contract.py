@@ -262,6 +262,8 @@ class StepRow(Struct):
     attribution_ns: Attribution
     # Kernel and collective time by role (family where no role is known); with copies and idle it adds up to the period.
     role_ns: dict[str, int] = {}
+    # How the step was found: an annotation's form, pattern, or window (no step was found; this is a stretch of device time).
+    provenance: str | None = None
 
 
 class TimelineSegment(Struct):

@@ -281,6 +281,7 @@ def steps(store: Store) -> tuple[list[StepRow], int]:
             gap_before_ns=r["gap_before_ns"] or 0, sequences=r["sequences"], prefill_tokens=r["prefill_tokens"],
             decode_tokens=r["decode_tokens"], context_tokens=r["context_tokens"],
             attribution_ns=split.get(r["step_id"], empty_attribution()), role_ns=roles.get(r["step_id"], {}),
+            provenance=r["provenance"],
         )
         for r in rows
     ], total  # fmt: skip
