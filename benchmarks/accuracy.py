@@ -118,10 +118,10 @@ def settle(made: Any, found: Any) -> Iterator[dict[str, Any]]:
             continue
         key = (change, x.metric)
         if key not in done:
-            if made.run is not None and made.served is None:
+            if made.run is not None and _of_step(x.metric):
                 world = made.variant.real or made.run.world
                 done[key] = trace_ratio(world, change, x.metric, None if made.variant.real else made.run)
-            elif made.served is not None:
+            elif made.served is not None and not _of_step(x.metric):
                 done[key] = serving_ratio(made.variant.serve, change, made.truth.objective)
         ratio = done.get(key)
         if ratio is None:
@@ -135,6 +135,11 @@ def settle(made: Any, found: Any) -> Iterator[dict[str, Any]]:
             "other_high": other.high / x.baseline if other and other.high is not None else None,
             "first": h.limit == found.verdict.limit,
         }  # fmt: skip
+
+
+def _of_step(metric: str) -> bool:
+    """Whether a metric is read from a trace's steps (the rest are a server's)."""
+    return any(word in metric for word in ("step", "batch", "kernel"))
 
 
 def main() -> None:

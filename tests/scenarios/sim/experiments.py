@@ -30,7 +30,7 @@ TRACE: dict[str, Callable[[World], World]] = {
     "sm-clock": lambda w: replace(w, clock=w.clock * 0.8),
     "cuda-graphs": lambda w: replace(w, graphs=True, piecewise=False),
     "async-scheduling": lambda w: replace(w, async_scheduling=True),
-    "remove-sync": lambda w: w.with_host(syncs=0, plan_ns=0.0, small_copies=0),
+    "remove-sync": lambda w: w.with_host(syncs=0, plan_ns=0.0, small_async=w.host.small_copies > 0),
     "cached-input": lambda w: w.with_host(loader_ns=0.0),
     "keep-resident": lambda w: replace(w, offload=Offload()),
     "pinned": lambda w: replace(w, offload=replace(w.offload, pageable=False)),

@@ -85,18 +85,8 @@ class _Builder:
         o, flops = self.o, 2.0 * m * n * k
         act = (m * k + m * n) * 2.0
         blocks = max(1, -(-m // 128)) * max(1, -(-n // 128))
-        if o.weights == "fp8" and role != "lm_head":
-            quant = Op("_C::dynamic_scaled_fp8_quant", ([m, k], [m, k], [1]), (TORCH["fp8"], self.t, "float"))
-            mm = Op("_C::cutlass_scaled_mm", ([m, n], [m, k], [k, n], [1], [1], []),
-                    (self.t, TORCH["fp8"], TORCH["fp8"], "float", "float", ""))  # fmt: skip
-            return [
-                Kernel("quant", "void vllm::scaled_fp8_quant_kernel_strided<c10::BFloat16, c10::Float8_e4m3fn>"
-                       "(c10::Float8_e4m3fn*, c10::BFloat16 const*, float const*, int, long, long)",
-                       quant, Work("stream", 2.0 * m * k, m * k * 3.0), m),
-                Kernel(role, "void cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<cute::tuple<int, int, "
-                       "int, int>, float_e4m3_t>>(cutlass::gemm::kernel::Params)", mm,
-                       Work("gemm", flops, m * k + k * n + 2.0 * m * n, "fp8", o.gemm_quality), blocks, 384),
-            ]  # fmt: skip
+        if o.weights == "fp8" and role not in ("lm_head", "router"):
+            return self.fp8(role, m, k, n)
         if o.weights == "awq" and role != "lm_head":
             packed = k * n * (0.5 + 2.0 / 128 + 0.5 / 128)
             deq = Op("_C::awq_dequantize", ([k, n // 8], [k // 128, n], [k // 128, n // 8], [], [], []),
@@ -124,6 +114,30 @@ class _Builder:
                 128,
             )
         ]
+
+    def fp8(self, role: str, m: int, k: int, n: int) -> list[Kernel]:
+        """An FP8 product. Its input is quantised by the norm before it, where there is one, else by a kernel of its own.
+
+        Devices without FP8 units keep the weights in FP8 and multiply in bf16.
+        """
+        flops, blocks = 2.0 * m * n * k, max(1, -(-m // 128)) * max(1, -(-n // 128))
+        if self.vendor == "ampere":
+            op = Op("_C::gptq_marlin_gemm", ([m, k], [k // 4, n], [1, n]), (self.t, "int", self.t))
+            name = "void marlin::Marlin<__nv_bfloat16, 256, 1, 8, 8, 4, 1>(int4 const*, int4 const*, int4*, int4*)"
+            work = Work("gemm", flops, 2.0 * m * k + k * n + 2.0 * m * n, "bf16", self.o.gemm_quality)
+            return [Kernel(role, name, op, work, 108, 256)]
+        out = []
+        if role not in ("qkv", "gate_up"):
+            op = Op("_C::dynamic_scaled_fp8_quant", ([m, k], [m, k], [1]), (TORCH["fp8"], self.t, "float"))
+            name = ("void vllm::scaled_fp8_quant_kernel_strided<c10::BFloat16, c10::Float8_e4m3fn>(c10::Float8_e4m3fn*, "
+                    "c10::BFloat16 const*, float const*, int, long, long)")  # fmt: skip
+            out.append(Kernel("quant", name, op, Work("stream", 2.0 * m * k, m * k * 3.0), m))
+        types = (self.t, TORCH["fp8"], TORCH["fp8"], "float", "float", "")
+        op = Op("_C::cutlass_scaled_mm", ([m, n], [m, k], [k, n], [1], [1], []), types)
+        name = ("void cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<cute::tuple<int, int, int, int>, float_e4m3_t>>"
+                "(cutlass::gemm::kernel::Params)")  # fmt: skip
+        work = Work("gemm", flops, m * k + k * n + 2.0 * m * n, "fp8", self.o.gemm_quality)
+        return [*out, Kernel(role, name, op, work, blocks, 384)]
 
     def int8_mixed(self, role: str, m: int, k: int, n: int) -> list[Kernel]:
         """An int8 product with the outlier columns kept in half precision: seven launches for one linear layer."""
@@ -387,14 +401,11 @@ class _Builder:
         e, top = a.experts, a.experts_per_token
         op = Op("vllm::inplace_fused_experts", ([m, a.hidden], [e, 2 * i, a.hidden], [e, a.hidden, i], [m, top], [m, top]),
                 (t, t, t, "float", "int"), parent=moe)  # fmt: skip
+        low = self.o.weights == "fp8"
         for role, k, n in (("expert_gate_up", a.hidden, 2 * i), ("expert_down", i, a.hidden)):
-            work = Work(
-                "gemm",
-                2.0 * slots * k * n,
-                touched * k * n * 2.0 + slots * (k + n) * 2.0,
-                "bf16",
-                self.o.gemm_quality,
-            )
+            moved = touched * k * n * (1.0 if low else 2.0) + slots * (k + n) * 2.0
+            dtype = "fp8" if low and self.vendor != "ampere" else "bf16"
+            work = Work("gemm", 2.0 * slots * k * n, moved, dtype, self.o.gemm_quality)
             out.append(Kernel(role, "fused_moe_kernel", op, work, max(1, -(-slots // 16)) * (n // 64), 128))
             if role == "expert_gate_up":
                 name = "void vllm::act_and_mul_kernel<c10::BFloat16, &(c10::BFloat16 vllm::silu_kernel<c10::BFloat16>), true>"

@@ -19,13 +19,17 @@ class Run:
 
     @property
     def step_time_ns(self) -> float:
-        """Time per step, over the whole run and the slowest rank: makespan over steps."""
-        return max(r.step_device_ends[-1] for r in self.ranks) / max(1, len(self.world.plans))
+        """Steady time per step on the slowest rank: from one step's end on the device to the next, the first left out."""
+        return max(_period(r.step_device_ends) for r in self.ranks)
 
     @property
     def busy_ns(self) -> int:
         """Device time of rank 0 covered by at least one activity."""
         return union_ns([(a.start, a.end) for a in self.ranks[0].activities])
+
+
+def _period(ends: list[int]) -> float:
+    return (ends[-1] - ends[0]) / (len(ends) - 1) if len(ends) > 1 else float(ends[-1])
 
 
 def union_ns(spans: list[tuple[int, int]]) -> int:
@@ -147,7 +151,7 @@ def _forward(r: Rank, plan: StepPlan) -> Host:
                 )
         if inside:
             for i in range(host.small_copies):
-                yield from r.copy("HtoD", 4096.0, pageable=True, index=2000 + g * 64 + i)
+                yield from r.copy("HtoD", 4096.0, pageable=not host.small_async, index=2000 + g * 64 + i)
         before = len(r.gpu.activities)
         if w.graphs and w.piecewise and inside:
             yield from _piecewise(r, group, g)

@@ -28,6 +28,7 @@ class HostCosts:
         0.0  # attention planning on the host: reads a value back before each step, then this much Python
     )
     small_copies: int = 0  # blocking pageable copies of a few kB before each layer
+    small_async: bool = False  # the same copies from pinned memory, without waiting
     logprob_bytes: float = 0.0  # copied back per sequence and step, and turned into Python objects
     logprob_ns: float = 0.0
     gc_every: int = 0  # a garbage collection before every n-th step (0: never)
