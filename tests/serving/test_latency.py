@@ -9,6 +9,7 @@ from serving_forms import bench_json, hist, vllm_log
 
 from diagnose.serving.bench_parser import read_bench
 from diagnose.serving.latency import latency_report
+from diagnose.serving.phase_ratio import phase_ratio
 
 SHARED = Path(__file__).parents[3] / "shared" / "traces" / "serving"
 
@@ -152,3 +153,23 @@ def test_two_engine_versions_at_fourteen_loads(tmp_path):
             ("llama8B", "inf"),
         ]
     )
+
+
+def test_prefill_to_decode_in_tokens_and_time(make):
+    rows = [(1, 1000, 0, 50.0), (1, 1000, 4, 60.0), *[(0, 0, 4, 10.0)] * 9]
+    bench = bench_json(completed=4, total_input_tokens=4000, total_output_tokens=800)
+    got = phase_ratio(make(log=vllm_log(iterations=rows), bench=bench))
+    assert got["tokens"]["ratio"] == 5
+    assert got["time"]["share"] == {"prefill": 0.25, "mixed": 0.3, "decode": 0.45}
+    page = (
+        "# scraped_at {t}\n# TYPE vllm:prompt_tokens counter\nvllm:prompt_tokens_total {p}\n"
+        "# TYPE vllm:generation_tokens counter\nvllm:generation_tokens_total {g}\n"
+        "# TYPE vllm:prefix_cache_queries counter\nvllm:prefix_cache_queries_total {p}\n"
+        "# TYPE vllm:prefix_cache_hits counter\nvllm:prefix_cache_hits_total {h}\n"
+    )
+    got = phase_ratio(make(metrics=page.format(t=0, p=0, g=0, h=0) + page.format(t=9, p=900, g=100, h=300)))
+    assert got["tokens"] == {
+        "prompt": 900, "output": 100, "computed_prompt": 600, "ratio": 6, "source": "engine counters",
+    }  # fmt: skip
+    assert got["time"] is None
+    assert phase_ratio(make(bench=bench_json())) is None
