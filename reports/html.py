@@ -83,14 +83,17 @@ ABSENT = {
 
 
 def warm_up() -> None:
-    """Import what the page needs. Call it from a thread while the trace is read: the imports take a third of
-    a second."""
+    """Do what no page can do without: import altair, compile the templates, hash the scripts.
+
+    It is half of a page's cost and needs no result: call it from a thread while the trace is read.
+    """
     import altair
     import polars  # noqa: F401
 
     assert altair.__version__
-    _environment()
-    _bundle()
+    for template in ("report.html.j2", "layout.html.j2", "macros.html.j2", "kernels.html.j2"):
+        _environment().get_template(template)
+    page_parts("", "")
 
 
 def to_html(d: Diagnosis) -> str:
@@ -272,7 +275,7 @@ def _figures(d: Diagnosis) -> dict[str, Figure | list[Figure] | None]:
 
 def _kernels(d: Diagnosis) -> dict[str, Any]:
     return {
-        "kernel_columns": kernels.COLUMNS,
+        "kernel_columns": kernels.columns_for(d.kernels),
         "kernel_rows": kernels.kernel_lines(d.kernels, _STATIC_KERNELS),
         "kernel_count": count(len(d.kernels)),
         "kernel_words": {"buckets": {key: bucket_label(key) for key in BUCKET}},

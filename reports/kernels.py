@@ -24,6 +24,7 @@ class KernelColumn:
 
 COLUMNS = [
     KernelColumn("name", "Kernel", numeric=False),
+    KernelColumn("device", "Device"),
     KernelColumn("phase", "Phase", numeric=False),
     KernelColumn("time_ns", "Time", "ms", "measured"),
     KernelColumn("share", "Share", "%", "measured"),
@@ -36,6 +37,12 @@ COLUMNS = [
     KernelColumn("intensity", "Intensity", "FLOP/B", "derived"),
     KernelColumn("cost_source", "Cost source", numeric=False),
 ]
+
+
+def columns_for(kernels: list[KernelRow]) -> list[KernelColumn]:
+    """The columns; `device` only where rows come from more than one."""
+    several = len({k.device for k in kernels}) > 1
+    return [column for column in COLUMNS if column.key != "device" or several]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +73,7 @@ def _reason(k: KernelRow) -> str:
 
 def _cells(k: KernelRow, total_ns: int) -> dict[str, str]:
     return {
+        "device": count(k.device),
         "phase": clean(k.phase or "outside steps"),
         "time_ns": sig3(k.time_ns / 1e6),
         "share": percent(k.time_ns / total_ns).removesuffix(" %"),

@@ -48,7 +48,8 @@ def phase_bars(d: Diagnosis) -> list[Bar]:
 
 
 def _outside_bar(d: Diagnosis, scale: float) -> list[Bar]:
-    """Observed time outside steps, spread over the steps so that it shares their scale; nothing when it is hidden.
+    """Observed time outside steps, spread over the steps so that it shares their scale; nothing when it is
+    hidden.
 
     Unobserved time is left out: it is no work and no idleness, and would dwarf every step.
     """
@@ -171,7 +172,7 @@ def stacked(bars: list[Bar], id_: str, name: str, title: str) -> Figure:
             .mark_bar(stroke=FOREGROUND, strokeWidth=0.7, height={"band": 0.72})
             .encode(
                 x=alt.X("x:Q", title=axis, scale=alt.Scale(domain=[0, scale], nice=False)),
-                x2="x2:Q",
+                x2=alt.X2("x2:Q"),
                 y=y,
                 color=alt.Color("fill:N", scale=None, legend=None),
                 tooltip=[
@@ -187,7 +188,12 @@ def stacked(bars: list[Bar], id_: str, name: str, title: str) -> Figure:
             layers.append(
                 alt.Chart(numbers)
                 .mark_text(fontWeight=600, fontSize=11, stroke=None)
-                .encode(x="middle:Q", y=y, text="number:N", color=alt.Color("ink:N", scale=None, legend=None))
+                .encode(
+                    x=alt.X("middle:Q"),
+                    y=y,
+                    text=alt.Text("number:N"),
+                    color=alt.Color("ink:N", scale=None, legend=None),
+                )
             )
         spec = finish(alt.layer(*layers), height)
     return Figure(

@@ -86,7 +86,7 @@ def _figure(
                     x=alt.X("x:Q", title=f"time, {time.name}", scale=alt.Scale(domain=domain, nice=False)),
                     y=alt.Y("y:Q", title=labelled, scale=alt.Scale(zero=True)),
                     tooltip=[
-                        "metric:N",
+                        alt.Tooltip("metric:N"),
                         alt.Tooltip("x:Q", title=time.name),
                         alt.Tooltip("y:Q", title=labelled),
                     ],

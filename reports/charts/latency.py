@@ -70,11 +70,17 @@ def latency_figure(d: Diagnosis) -> Figure | None:
             alt.layer(
                 alt.Chart(ranges)
                 .mark_rule(color=MUTED, strokeWidth=2)
-                .encode(x=alt.X("low:Q", title="milliseconds, log scale", scale=scale), x2="high:Q", y=y),
+                .encode(
+                    x=alt.X("low:Q", title="milliseconds, log scale", scale=scale), x2=alt.X2("high:Q"), y=y
+                ),
                 dots.mark_circle(size=90, opacity=1, stroke=BACKGROUND, color=ACCENT).encode(
                     x=alt.X("value:Q", scale=scale),
                     y=y,
-                    tooltip=["metric:N", "quantile:N", alt.Tooltip("value:Q", title="ms", format=".3~r")],
+                    tooltip=[
+                        alt.Tooltip("metric:N"),
+                        alt.Tooltip("quantile:N"),
+                        alt.Tooltip("value:Q", title="ms", format=".3~r"),
+                    ],
                 ),
                 dots.mark_text(dy=-13, fontSize=10, color=FOREGROUND).encode(
                     x=alt.X("value:Q", scale=scale), y=y, text="quantile:N"
@@ -133,7 +139,7 @@ def distribution_figures(d: Diagnosis) -> list[Figure]:
                 .mark_rect(color=ACCENT, stroke=BACKGROUND)
                 .encode(
                     x=alt.X("low:Q", title=f"{name}, ms"),
-                    x2="high:Q",
+                    x2=alt.X2("high:Q"),
                     y=alt.Y("density:Q", title="requests per ms"),
                     y2=alt.datum(0),
                     tooltip=[alt.Tooltip("low:Q"), alt.Tooltip("high:Q"), alt.Tooltip("count:Q")],
@@ -189,10 +195,10 @@ def _split_figure(index: int, metric: str, values: dict[str, float]) -> Figure:
             .mark_bar(stroke=BACKGROUND)
             .encode(
                 x=alt.X("x:Q", title="milliseconds", scale=alt.Scale(domain=[0, total], nice=False)),
-                x2="x2:Q",
+                x2=alt.X2("x2:Q"),
                 y=alt.Y("row:N", title=None, axis=alt.Axis(ticks=False, domain=False)),
                 color=alt.Color("fill:N", scale=None, legend=None),
-                tooltip=["part:N", alt.Tooltip("ms:Q", format=".3~r")],
+                tooltip=[alt.Tooltip("part:N"), alt.Tooltip("ms:Q", format=".3~r")],
             ),
             92,
         )

@@ -76,17 +76,17 @@ def memory_figure(d: Diagnosis) -> Figure | None:
             alt.layer(
                 base.mark_bar(stroke=BACKGROUND, height={"band": 0.7}).encode(
                     x=alt.X("x:Q", title="GB of device memory", scale=alt.Scale(domain=[0, top], nice=False)),
-                    x2="x2:Q",
+                    x2=alt.X2("x2:Q"),
                     y=y,
                     color=alt.Color("fill:N", scale=None, legend=None),
-                    tooltip=["part:N", alt.Tooltip("gb:Q", title="GB", format=".3~r")],
+                    tooltip=[alt.Tooltip("part:N"), alt.Tooltip("gb:Q", title="GB", format=".3~r")],
                 ),
                 base.mark_text(align="left", dx=4, fontSize=11, color=FOREGROUND).encode(
-                    x="x2:Q", y=y, text="text:N"
+                    x=alt.X("x2:Q"), y=y, text="text:N"
                 ),
                 alt.Chart(pl.DataFrame({"x": [whole / _GB]}))
                 .mark_rule(color=MUTED, strokeDash=[5, 4])
-                .encode(x="x:Q"),
+                .encode(x=alt.X("x:Q")),
             ),
             height,
         )

@@ -233,7 +233,14 @@ def _spec(
     with drawing() as alt:
         xs = [p.intensity for p in points] + [r["x"] for r in roofs]
         ys = [p.tflops for p in points] + [r["y"] for r in roofs]
-        x = _log_axis(alt, alt.X, "x:Q", "arithmetic intensity, FLOP per byte", min(xs) / 1.3, max(xs) * 1.1)
+        x = _log_axis(
+            alt,
+            alt.X,
+            "x:Q",
+            "arithmetic intensity, FLOP per byte",
+            min(xs) / 1.3,
+            max(xs) * 1.1,
+        )
         y = _log_axis(alt, alt.Y, "y:Q", "achieved, TFLOP/s", min(ys) / 1.6, max(ys) * 2)
         layers = []
         if roofs:
@@ -242,10 +249,10 @@ def _spec(
                 part = lines.transform_filter(alt.datum.kind == kind)
                 layers += [
                     part.mark_line(strokeDash=dash, strokeWidth=1.5, color=colour).encode(
-                        x=x, y=y, detail="line:N"
+                        x=x, y=y, detail=alt.Detail("line:N")
                     ),
                     part.mark_text(align="right", dy=-6, fontSize=10, color=colour).encode(
-                        x=x, y=y, text="tag:N"
+                        x=x, y=y, text=alt.Text("tag:N")
                     ),
                 ]
         if ridges:
@@ -255,7 +262,7 @@ def _spec(
                     x=x, y=y
                 ),
                 marks.mark_text(align="right", dx=-7, dy=-9, fontSize=10, color=FOREGROUND).encode(
-                    x=x, y=y, text="tag:N"
+                    x=x, y=y, text=alt.Text("tag:N")
                 ),
             ]
         layers.append(
@@ -291,10 +298,10 @@ def _spec(
                 .mark_text(
                     fontWeight=700, fontSize=12, dx=14, dy=-10, color=ACCENT, stroke=BACKGROUND, strokeWidth=3
                 )
-                .encode(x=x, y=y, text="tag:N"),
+                .encode(x=x, y=y, text=alt.Text("tag:N")),
                 alt.Chart(tags)
                 .mark_text(fontWeight=700, fontSize=12, dx=14, dy=-10, color=ACCENT)
-                .encode(x=x, y=y, text="tag:N"),
+                .encode(x=x, y=y, text=alt.Text("tag:N")),
             ]
         return finish(alt.layer(*layers), _HEIGHT)
 

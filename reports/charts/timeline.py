@@ -135,7 +135,7 @@ def timeline_figure(d: Diagnosis) -> Figure | None:
             .mark_bar(height={"band": 0.85})
             .encode(
                 x=xs,
-                x2="x2:Q",
+                x2=alt.X2("x2:Q"),
                 y=y,
                 color=alt.Color("fill:N", scale=None, legend=None),
                 tooltip=[
@@ -151,7 +151,7 @@ def timeline_figure(d: Diagnosis) -> Figure | None:
             layers.append(
                 base.mark_bar(fill=BACKGROUND, stroke=FOREGROUND, strokeWidth=1, height={"band": 0.6}).encode(
                     x=xs,
-                    x2="x2:Q",
+                    x2=alt.X2("x2:Q"),
                     y=y,
                     tooltip=[
                         alt.Tooltip("phase:N"),
@@ -165,7 +165,7 @@ def timeline_figure(d: Diagnosis) -> Figure | None:
             layers.append(
                 base.transform_calculate(middle="(datum.x + datum.x2) / 2")
                 .mark_text(fontSize=11, color=FOREGROUND)
-                .encode(x="middle:Q", y=y, text="text:N")
+                .encode(x=alt.X("middle:Q"), y=y, text=alt.Text("text:N"))
             )
         spec = finish(alt.layer(*layers), height)
     gaps = _gaps(d.timeline)
@@ -291,7 +291,7 @@ def steps_figure(d: Diagnosis) -> Figure | None:
             .encode(
                 x=alt.X("step:O", title="step, in order", axis=alt.Axis(labelOverlap=True, labelAngle=0)),
                 y=alt.Y("y:Q", title=f"{unit.name} per step"),
-                y2="y2:Q",
+                y2=alt.Y2("y2:Q"),
                 color=alt.Color("fill:N", scale=None, legend=None),
                 tooltip=[
                     alt.Tooltip("step:O"),

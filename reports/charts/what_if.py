@@ -73,7 +73,12 @@ def _figure(key: str, name: str, unit: str, rows: list[dict[str, Any]]) -> Figur
             base.mark_line(color=ACCENT, point={"filled": True, "size": 40, "color": ACCENT}).encode(
                 x=x,
                 y=alt.Y("y:Q", title=unit, scale=alt.Scale(zero=True)),
-                tooltip=["batch:Q", alt.Tooltip("y:Q", title=unit, format=".3~r"), "low:Q", "high:Q"],
+                tooltip=[
+                    alt.Tooltip("batch:Q"),
+                    alt.Tooltip("y:Q", title=unit, format=".3~r"),
+                    alt.Tooltip("low:Q"),
+                    alt.Tooltip("high:Q"),
+                ],
             )
         )
         if marks:
@@ -89,15 +94,15 @@ def _figure(key: str, name: str, unit: str, rows: list[dict[str, Any]]) -> Figur
             layers.append(walls.mark_rule(color=FOREGROUND, strokeDash=[4, 3]).encode(x=x))
             layers.append(
                 walls.mark_text(align="right", dx=-4, fontSize=11, color=FOREGROUND).encode(
-                    x=x, text="text:N", y=alt.Y("slot:Q", scale=None)
+                    x=x, text=alt.Text("text:N"), y=alt.Y("slot:Q", scale=None)
                 )
             )
         if slo is not None:
             line = alt.Chart(pl.DataFrame({"y": [slo], "text": [f"ITL SLO {sig3(slo)} ms"]}))
-            layers.append(line.mark_rule(color=MUTED, strokeDash=[2, 2]).encode(y="y:Q"))
+            layers.append(line.mark_rule(color=MUTED, strokeDash=[2, 2]).encode(y=alt.Y("y:Q")))
             layers.append(
                 line.mark_text(align="left", dy=-7, dx=4, fontSize=11, color=MUTED).encode(
-                    y="y:Q", x=alt.datum(float(rows[0]["batch"])), text="text:N"
+                    y=alt.Y("y:Q"), x=alt.datum(float(rows[0]["batch"])), text="text:N"
                 )
             )
         spec = finish(alt.layer(*layers), height)

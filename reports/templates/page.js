@@ -140,6 +140,7 @@
     const picks = { phase: "phase", bound: "bound", source: "cost_source" };
 
     const text = {
+      device: (k) => k.device === null || k.device === undefined ? "unknown" : String(k.device),
       phase: (k) => clean(k.phase || "outside steps"),
       count: (k) => k.count.toLocaleString("en-US"),
       time_ns: (k) => sig3(k.time_ns / 1e6),

@@ -103,6 +103,7 @@ class Browser:
         page.call("Network.enable")
         page.call("Page.enable")
         page.call("Runtime.enable")
+        page.call("Performance.enable", timeDomain="threadTicks")
         page.call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -166,6 +167,11 @@ class Page:
             if e.get("sessionId") == self.session
             and e["method"] in {"Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded"}
         ]
+
+    def cpu_seconds(self) -> float:
+        """Processor time of the page's main thread so far: parsing, scripts, style, layout."""
+        metrics = self.call("Performance.getMetrics")["metrics"]
+        return float(next(m["value"] for m in metrics if m["name"] == "TaskDuration"))
 
     def picture(self) -> bytes:
         """The whole page as PNG."""

@@ -211,8 +211,9 @@ def test_text_has_aa_contrast(case: Any, browser: Any, dark: bool) -> None:
 
 
 def test_opens_in_under_a_second(case: Any, browser: Any) -> None:
+    # Processor seconds to the last chart, because a shared machine's clock would measure its neighbours.
     page = browser.open(to_html(case("prefill_inefficient")))
-    assert page.run("performance.timing.domContentLoadedEventEnd - performance.timing.navigationStart") < 1000
+    assert 0.01 < page.cpu_seconds() < 1
 
 
 def test_prints_with_charts_and_open_details(case: Any, browser: Any) -> None:
