@@ -44,7 +44,7 @@ class ByteSource:
 
     After the last `read`, call `finish`; then `sha256` is the hash of the file as given, `size` its bytes on disk,
     `produced` the bytes after decompression and `damage` a short text when the compressed stream was cut or corrupt
-    (`unread` is then the share of the file that could not be decompressed, 0 when it merely ends too early).
+    (`corrupt`: not merely cut; `unread` is then the share of the file that could not be used).
     """
 
     def __init__(self, path: Path, progress: Progress | None = None) -> None:
@@ -52,6 +52,7 @@ class ByteSource:
         self.produced = 0
         self.consumed = 0
         self.damage: str | None = None
+        self.corrupt = False
         self.unread = 0.0
         self._progress = progress
         self._hash = hashlib.sha256()
@@ -119,6 +120,7 @@ class ByteSource:
                 part: bytes = inflater.decompress(block, size)
             except (INFLATE_ERROR, EOFError):
                 self.damage = f"the gzip stream is corrupt near byte {self.consumed - len(block)} of the file"
+                self.corrupt = True
                 self.unread = (self.size - self.consumed + len(block)) / self.size
                 return b""
             if part:

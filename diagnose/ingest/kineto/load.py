@@ -7,6 +7,7 @@ from diagnose.errors import InputError
 from diagnose.ingest.kineto.head import Head, read_head
 from diagnose.ingest.kineto.notes import write_notes
 from diagnose.ingest.kineto.parts import Parts
+from diagnose.ingest.kineto.repair import Damage
 from diagnose.ingest.kineto.split import CHUNK_BYTES, Splitter
 from diagnose.ingest.kineto.tables import make_events, make_sane, make_tables
 from diagnose.ingest.raw import ensure_raw
@@ -37,6 +38,11 @@ def load_kineto(
         source.finish()
     stream = splitter.stream
     stream.damage.merge(parts.damage)
+    if source.corrupt and stream.damage.first is not None:
+        # The inflater noticed late: from the first damaged event on, what looks like events may be none.
+        source.unread = 1 - stream.damage.first / source.produced
+        stream.events = parts.drop_from(stream.damage.first)
+        stream.damage = Damage()
     store.large = source.produced > LARGE_BYTES
     if not parts.written:
         raise InputError(

@@ -32,7 +32,7 @@ def write_notes(store: Store, stream: Stream, source: ByteSource, head: Head, ab
             damage.repaired,
             f"{damage.repaired} events were not valid JSON and were repaired",
         )
-    whole = damage.quarantined - (1 if stream.cut_bytes else 0)
+    whole = damage.quarantined - stream.cut_event
     if whole > 0:
         where = ", ".join(str(offset) for offset in damage.offsets)
         share = 100 * whole / max(1, stream.events + whole)

@@ -31,6 +31,7 @@ class Parts:
     def __init__(self, store: Store) -> None:
         self.damage = Damage()
         self.written = 0
+        self._chunks: list[tuple[int, int]] = []  # (offset, events) by number
         self._folder: Path = store.folder
         self._free = [store.con.cursor() for _ in range(_WRITERS)]
 
@@ -46,6 +47,7 @@ class Parts:
             for number, chunk in enumerate(chunks):
                 if len(pending) == _WRITERS:
                     self._settle(pending.popleft().result())
+                self._chunks.append((chunk.offset, chunk.events))
                 if chunk.events:
                     pending.append(pool.submit(self._add, number, chunk))
             while pending:
@@ -56,6 +58,17 @@ class Parts:
     def _settle(self, written: _Written) -> None:
         self.written += written.done
         self.damage.merge(written.damage)
+
+    def drop_from(self, offset: int) -> int:
+        """Delete the parts from the chunk that holds `offset` on; how many events the parts before it hold."""
+        keep = max(0, sum(start <= offset for start, _ in self._chunks) - 1)
+        for number in range(keep, len(self._chunks)):
+            self._part(number).unlink(missing_ok=True)
+        self.written = len(list(self._folder.glob("event-*.parquet")))
+        return sum(events for _, events in self._chunks[:keep])
+
+    def _part(self, number: int) -> Path:
+        return self._folder / f"event-{number:05d}.parquet"
 
     def remove(self) -> None:
         """Delete the parts once the tables are made."""
@@ -82,7 +95,7 @@ class Parts:
 
     def _copy(self, cursor: duckdb.DuckDBPyConnection, number: int, body: bytes) -> None:
         path = self._folder / f"chunk-{number:05d}.json"
-        part = self._folder / f"event-{number:05d}.parquet"
+        part = self._part(number)
         with open(path, "wb", buffering=0, opener=_private) as file:
             for piece in (b"[", body, b"]"):
                 view = memoryview(piece)

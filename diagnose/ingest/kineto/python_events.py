@@ -2,7 +2,8 @@
 
 With `with_stack` they are 50 to 90 % of a trace, and no stage uses them. Kineto writes them as one run, so a run is
 cut out by its first and last event at the speed of a substring search; where they are mixed with other events, each
-event is looked at. What is left is validated by the caller, so a wrong cut cannot go unnoticed: it would not parse.
+event is looked at. What is left is validated by the caller, so a wrong cut cannot go unnoticed: it would not parse,
+and the caller then asks `drop_one_by_one`.
 """
 
 import re
@@ -31,15 +32,27 @@ def drop_python(body: bytes) -> tuple[bytes, int]:
             return b",".join(k for part in kept if (k := part.strip(b" \t\r\n,"))), dropped
         start = _start_of(body, first.start(), at)
         other = _OTHER.search(body, first.end())
+        if not other and not _is_frame(body[_start_of(body, len(body), start) :]):
+            break  # the body may end inside a string of this frame
         end = _start_of(body, other.start(), first.end()) if other else len(body)
         run = body[start:end]
-        count = run.count(_MARK)
-        if count != run.count(b'"ph"'):
-            break  # not only Python frames, each with its category
+        count = run.count(b'"cat": "python_function"') + run.count(b'"cat":"python_function"')
+        events = run.count(b'"ph"')
+        if count != events and len(_CAT.findall(run)) != events:
+            break  # not only Python frames: an event without a category lies in the run
         kept.append(body[at:start])
-        dropped += count
+        dropped += events
         at = end
-    return _one_by_one(body)
+    return drop_one_by_one(body)
+
+
+def _is_frame(event: bytes) -> bool:
+    """A whole Python frame. The inside of a string is none: it has no quotes but escaped ones."""
+    try:
+        _LIST.decode(b"[" + event + b"]")
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return _CAT.search(event) is not None
 
 
 def _start_of(body: bytes, inside: int, low: int) -> int:
@@ -51,7 +64,8 @@ def _start_of(body: bytes, inside: int, low: int) -> int:
     return low
 
 
-def _one_by_one(body: bytes) -> tuple[bytes, int]:
+def drop_one_by_one(body: bytes) -> tuple[bytes, int]:
+    """As `drop_python`, looking at each event; what does not parse is returned as it is."""
     try:
         raws = _LIST.decode(b"[" + body + b"]")
     except (msgspec.DecodeError, RecursionError):

@@ -16,6 +16,8 @@ import msgspec
 from diagnose.ingest.kineto.columns import INT_ARGS, TEXT_ARGS
 
 START = re.compile(rb'\}\s*,?\s*(\{\s*"(?:ph|name|cat|args|pid|tid|ts|dur|id|bp|s)"\s*:)')
+_FRAME = re.compile(rb'"cat"\s*:\s*"python_function"')
+_CLOSE = re.compile(rb"\}\s*\]")
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
 _FIXES = re.compile(
@@ -25,7 +27,8 @@ _FIXES = re.compile(
     r"|,(?=\s*[}\]])",
     re.IGNORECASE | re.DOTALL,
 )
-_LONE = re.compile(r'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})')
+_MOST_DIGITS = 17  # DECIMAL(20,3) holds no more before its point, nor does any clock in microseconds
+_ESCAPE = re.compile(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})?')
 _KEY_END = re.compile(r'"(?=\s*:)')
 _VALUE_END = re.compile(r'"(?=\s*(?:,\s*"[^"\\]*"\s*:|\}\s*(?:[,}\]]|$)))')
 _ITEM_END = re.compile(r'"(?=\s*[,\]])')
@@ -49,15 +52,25 @@ _ENCODER = msgspec.json.Encoder()
 
 @dataclass(slots=True)
 class Damage:
-    """How many events were repaired and how many given up; where the first given-up ones start."""
+    """How many events were repaired and how many given up; where the first given-up ones start.
+
+    `first` is where the first of either kind starts.
+    """
 
     repaired: int = 0
     quarantined: int = 0
     offsets: list[int] = field(default_factory=list)
+    first: int | None = None
+
+    def repair(self, offset: int) -> None:
+        """Count an event that was repaired."""
+        self.repaired += 1
+        self._met(offset)
 
     def quarantine(self, offset: int, events: int = 1) -> None:
         """Count events from `offset` on that could not be read."""
         self.quarantined += events
+        self._met(offset)
         if len(self.offsets) < 3:
             self.offsets.append(offset)
 
@@ -66,6 +79,11 @@ class Damage:
         self.repaired += other.repaired
         self.quarantined += other.quarantined
         self.offsets = sorted(self.offsets + other.offsets)[:3]
+        if other.first is not None:
+            self._met(other.first)
+
+    def _met(self, offset: int) -> None:
+        self.first = offset if self.first is None else min(self.first, offset)
 
 
 @dataclass(slots=True)
@@ -90,20 +108,20 @@ def clean(body: bytes, offset: int, damage: Damage, drop_python: bool = True) ->
         piece = body[start:stop].strip(b" \t\r\n,")
         if not piece:
             continue
-        event, repaired = _read(piece)
+        frame = drop_python and _FRAME.search(piece) is not None
+        event, repaired = (None, False) if frame else _read(piece)
         end = -1
-        if event is None and (end := _list_end(piece)) >= 0:
-            event, repaired = _read(piece[:end].rstrip(b"] \t\r\n"))
+        if event is None and _CLOSE.search(piece) and (end := _list_end(piece)) >= 0:
+            event, repaired = (None, False) if frame else _read(piece[:end].rstrip(b"] \t\r\n"))
             result.end = start + body[start:stop].index(piece) + end - 1
-        if event is None:
-            if piece != b"]":
-                damage.quarantine(offset + start)
-        else:
-            damage.repaired += repaired
-            if drop_python and event.get("cat") == "python_function":
-                result.python_events += 1
-            else:
-                kept.append(_ENCODER.encode(event))
+        if frame:
+            result.python_events += 1
+        elif event is not None:
+            if repaired:
+                damage.repair(offset + start)
+            kept.append(_ENCODER.encode(event))
+        elif piece != b"]":
+            damage.quarantine(offset + start)
         if end >= 0:
             break
     result.events = len(kept)
@@ -173,7 +191,7 @@ def _fix_tokens(text: str) -> str:
 
     def fix(found: re.Match[str]) -> str:
         if found["string"]:
-            return _LONE.sub(r"\\\\", found["string"])
+            return _escape(found["string"])
         if found["bare"]:
             return "null"
         if found["part"]:
@@ -182,6 +200,11 @@ def _fix_tokens(text: str) -> str:
         return ""
 
     return _FIXES.sub(fix, text)
+
+
+def _escape(text: str) -> str:
+    """Double the backslashes that begin no JSON escape."""
+    return _ESCAPE.sub(lambda found: found[0] if found[1] else "\\\\", text)
 
 
 def _fix_quotes(text: str) -> str | None:
@@ -198,7 +221,7 @@ def _fix_quotes(text: str) -> str | None:
             end = ends.search(text, at + 1)
             if not end:
                 return None
-            body = _LONE.sub(r"\\\\", text[at + 1 : end.start()].removesuffix("\\"))
+            body = _escape(text[at + 1 : end.start()].removesuffix("\\"))
             out.append('"' + _QUOTE.sub(r"\"", body) + '"')
             at = end.end()
             continue
@@ -243,7 +266,8 @@ def _text(item: Any) -> str | None:
 
 def _number(raw: bytes) -> msgspec.Raw | None:
     text = raw.decode("ascii", "replace").strip().strip('"')
-    return msgspec.Raw(text.encode()) if _NUMBER.fullmatch(text) else None
+    fits = _NUMBER.fullmatch(text) and len(text.partition(".")[0]) <= _MOST_DIGITS
+    return msgspec.Raw(text.encode()) if fits else None
 
 
 def _integer(item: Any) -> int | None:

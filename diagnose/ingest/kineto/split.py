@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from diagnose.errors import InputError
-from diagnose.ingest.kineto.python_events import drop_python
-from diagnose.ingest.kineto.repair import START, Damage, clean, value_end
+from diagnose.ingest.kineto.python_events import drop_one_by_one, drop_python
+from diagnose.ingest.kineto.repair import START, Damage, clean
 from diagnose.ingest.source import MAX_HEAD_BYTES, ByteSource
 
 CHUNK_BYTES = 4 << 20
@@ -46,7 +46,7 @@ class Stream:
     python_events: int = 0
     truncated: bool = False  # the list of events never closes
     tail_cut: bool = False  # it does, but what follows is incomplete
-    cut_bytes: int = 0
+    cut_event: bool = False  # its last event is incomplete
     damage: Damage = field(default_factory=Damage)
 
 
@@ -166,7 +166,7 @@ class Splitter:
                 return self._close(probe.end)
             if probe.position < at - 1 and probe.position >= 0:
                 break  # the fault lies inside: an earlier cut would not remove it
-        return self._damaged() if tried else self._close_early()
+        return self._sound_part() or self._damaged() if tried else self._close_early()
 
     def _close_early(self) -> Chunk | None:
         """No boundary between events in the buffer: it may hold the last event, and the list's end."""
@@ -180,8 +180,8 @@ class Splitter:
             kept, dropped = drop_python(body)
         probe = _probe(kept) if kept.strip() else _Probe(events=0)
         if probe.events < 0 and dropped:
-            kept, dropped = body, 0
-            probe = _probe(body)
+            kept, dropped = drop_one_by_one(body)
+            probe = _probe(kept) if kept.strip() else _Probe(events=0)
         if probe.events < 0:
             return None, probe
         self.stream.events += probe.events + dropped
@@ -194,6 +194,18 @@ class Splitter:
         self._closed = True
         self._advance(end + 1)
         return chunk
+
+    def _sound_part(self) -> Chunk | None:
+        """The whole events before the first fault, so that only what follows it is repaired."""
+        fault = _probe(self._buffer).position
+        at = min(max(fault, 0), len(self._buffer))
+        while (at := self._buffer.rfind(b"}", 0, at)) >= 0:
+            if found := START.match(self._buffer, at):
+                chunk, _ = self._validate(self._buffer[: at + 1])
+                if chunk:
+                    self._advance(found.end() - len(found[1]))
+                return chunk
+        return None
 
     def _damaged(self) -> Chunk | None:
         """Repair event by event up to the last boundary that looks like the start of an event."""
@@ -245,20 +257,11 @@ class Splitter:
                 yield chunk
             if len(self._buffer) == before:
                 break
-        if not self._closed:
-            yield from self._remainder()
-
-    def _remainder(self) -> Iterator[Chunk]:
-        """One last event, whole or cut, and no end of the list: the file was truncated."""
-        self.stream.truncated = True
-        rest = self._buffer.strip(b" \t\r\n,")
-        if not rest or rest == b"{":
-            return
-        if value_end(rest) == len(rest):
-            yield self._repair(rest, len(self._buffer))
-        else:
-            self.stream.cut_bytes = len(rest)
-            self.stream.damage.quarantine(self._offset)
+        if not self._closed and self._buffer.strip(b" \t\r\n,"):
+            given_up = self.stream.damage.quarantined
+            yield self._repair(self._buffer, len(self._buffer))
+            self.stream.cut_event = not self._closed and self.stream.damage.quarantined > given_up
+        self.stream.truncated = not self._closed
 
     def _read_tail(self) -> None:
         parts = [self._buffer]
