@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
 from diagnose.costs.cost_rows import CostValues
+from diagnose.costs.op import OpCost
 from diagnose.devices import Roofs
 from diagnose.roles import check
 from diagnose.roles.align import Alignment, align
@@ -27,6 +28,7 @@ LARGE_PRODUCT = 1 << 20
 """Weights of a recorded product above which its shape must be one of the model's (small ones are adapters, heads of
 other models)."""
 MIN_RECORDED = 0.5
+CHECKED_STEPS = 3
 
 
 @dataclass(slots=True)
@@ -44,17 +46,20 @@ class Contradiction(Exception):
     """The trace shows something that the given model cannot be."""
 
 
+Names = tuple[int, ...]
+
+
 class _Reader:
     """Alignments by sequence of names: a decode loop repeats the same one."""
 
     def __init__(self, model: ModelConfig, pp: int, pricer: Pricer, roofs: dict[int, Roofs | None]) -> None:
         self._model, self._pp, self._pricer, self._roofs = model, pp, pricer, roofs
-        self._found: dict[int, Alignment | str] = {}
-        self._checked: Counter[int] = Counter()
+        self._found: dict[Names, Alignment | str] = {}
+        self._checked: Counter[Names] = Counter()
 
-    def align(self, lane: Lane) -> tuple[int, Alignment]:
-        """(key, alignment) of a lane. Raises NoAlignment, the same for the same names."""
-        key = hash(tuple(lane.name_id))
+    def align(self, lane: Lane) -> Alignment:
+        """Alignment of a lane. Raises NoAlignment, the same for the same names."""
+        key = tuple(lane.name_id)
         if key not in self._found:
             try:
                 self._found[key] = align(lane.name_id, self._pricer.texts, self._model, self._pp)
@@ -63,18 +68,19 @@ class _Reader:
         found = self._found[key]
         if isinstance(found, str):
             raise NoAlignment(found)
-        return key, found
+        return found
 
-    def contradiction(
-        self, lane: Lane, key: int, found: Alignment, placed: list[check.Placed], rows: int, talks: int
-    ) -> str | None:
-        """What speaks against an alignment; looked at for the first few steps of each sequence. `talks` counts the
-        step's collectives."""
+    def check(self, lane: Lane, found: Alignment, costs: dict[int, OpCost], rows: int, talks: int) -> None:
+        """Look for what speaks against an alignment, in the first few steps of each sequence. Raises Contradiction.
+
+        `talks` counts the step's collectives.
+        """
+        key = tuple(lane.name_id)
         self._checked[key] += 1
-        if self._checked[key] > 3:
-            return None
-        work = self._pricer.work
-        return (
+        if self._checked[key] > CHECKED_STEPS:
+            return
+        work, placed = self._pricer.work, self._pricer.placed(lane, found, costs)
+        why = (
             check.collectives(talks, work, found.layers, self._pp)
             or check.shapes(placed, work)
             or check.tiles(placed, work, rows)
@@ -83,6 +89,8 @@ class _Reader:
             or check.windows(placed, work)
             or check.rates(placed, self._roofs.get(lane.device_id))
         )
+        if why is not None:
+            raise Contradiction(why)
 
 
 def assign_roles(
@@ -107,34 +115,28 @@ def assign_roles(
         n: t or ""
         for n, t in store.rows("SELECT name_id, text FROM name WHERE name_id IN (SELECT name_id FROM kernel)")
     }
-    pricer = Pricer(Work(model, tp, ep), texts)
+    values, taken = CostValues(), Taken(store, "role")
+    pricer = Pricer(Work(model, tp, ep), texts, values)
     reader = _Reader(model, pp, pricer, roofs or {})
     outcome, failed = RolesOutcome(0.0), _Failures()
-    values, taken = CostValues(), Taken(store, "role")
     try:
         _recorded(store, pricer.work)
         numbers, talks = step_numbers(store), collectives(store)
         for lane in lanes(store):
             outcome.steps += 1
             try:
-                key, found = reader.align(lane)
+                found = reader.align(lane)
                 step = pricer.rows(lane, found, numbers[lane.step_id])
                 costs = pricer.price(lane, found, step)
-                placed = pricer.placed(lane, found, costs)
-                why = reader.contradiction(
-                    lane, key, found, placed, step.rows or 0, talks.get(lane.step_id, 0)
-                )
-                if why is not None:
-                    raise Contradiction(why)
+                reader.check(lane, found, costs, step.rows or 0, talks.get(lane.step_id, 0))
             except NoAlignment as error:
                 failed.add(str(error), sum(lane.dur_ns))
                 continue
             outcome.aligned += 1
-            for at, cost in costs.items():
-                if not lane.costed[at]:
-                    taken.add(lane.kernel_id[at], values.kind(cost))
-                    outcome.coverage += lane.dur_ns[at] / total
-                    outcome.kernels += 1
+            fresh = [at for at in costs if not lane.costed[at]]
+            taken.add([lane.kernel_id[at] for at in fresh], [pricer.number(costs[at]) for at in fresh])
+            outcome.coverage += sum(lane.dur_ns[at] for at in fresh) / total
+            outcome.kernels += len(fresh)
             if outcome.aligned == 1:
                 outcome.notes = [_how(found, model, tp, ep), *_assumed(model)]
     except Contradiction as error:

@@ -110,7 +110,7 @@ def assign_from_capture(
                 costs[position] = priced
         for j, cost in enumerate(costs):
             if cost is not None and not replay.costed[j]:
-                taken.add(replay.kernel_id[j], values.kind(cost))
+                taken.add((replay.kernel_id[j],), (values.kind(cost),))
                 out.kernels += 1
                 out.coverage += replay.dur_ns[j] / total
     taken.write(values)

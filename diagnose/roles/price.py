@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from diagnose.costs.cost_rows import CostValues
 from diagnose.costs.families import family
 from diagnose.costs.op import OpCost
 from diagnose.roles.align import Alignment, Role, common_rows
@@ -14,16 +15,13 @@ from diagnose.roles.read import Lane
 from diagnose.roles.segment import NoAlignment
 from diagnose.roles.work import Work
 
-_WITH_STEP = frozenset(
-    {"attention", "attention_merge", "experts", "experts_gate_up", "experts_down", "head", "logits_cast"}
-)
-
 
 class Pricer:
     """Costs by (layer's make, role, name, numbers), computed once each."""
 
-    def __init__(self, work: Work, texts: dict[int, str]) -> None:
-        self.work, self.texts = work, texts
+    def __init__(self, work: Work, texts: dict[int, str], values: CostValues) -> None:
+        self.work, self.texts, self._values = work, texts, values
+        self._numbers: dict[int, tuple[OpCost, int]] = {}
         self._costs: dict[tuple[Any, ...], OpCost | None] = {}
         self._like = self._same_layers()
 
@@ -38,6 +36,13 @@ class Pricer:
         for i, plan in enumerate(model.plan):
             out.append(first.setdefault((plan, tuple(sizes[i])), i))
         return out
+
+    def number(self, cost: OpCost) -> int:
+        """Number of a cost in the values to write; the same object is looked up once."""
+        found = self._numbers.get(id(cost))
+        if found is None:  # the cost is kept, so its id stays its own
+            found = self._numbers[id(cost)] = (cost, self._values.kind(cost))
+        return found[1]
 
     def rows(self, lane: Lane, found: Alignment, step: StepNumbers) -> StepNumbers:
         """The step's numbers with the rows that kernels show. Raises NoAlignment where they contradict its tokens."""
@@ -57,10 +62,19 @@ class Pricer:
     def cost(self, role: Role, name_id: int, step: StepNumbers) -> OpCost | None:
         """Cost of one kernel with this role; None where its role does not say enough."""
         layer = self._like[role.layer]
-        key = (layer, role.role, role.of, name_id, step if role.role in _WITH_STEP else step.rows)
+        key = (layer, role.role, role.of, name_id, self._matters(role.role, step))
         if key not in self._costs:
             self._costs[key] = self._price(layer, role, self.texts[name_id], step)
         return self._costs[key]
+
+    @staticmethod
+    def _matters(role: str, step: StepNumbers) -> object:
+        """The numbers that a role's cost depends on."""
+        if role in ("attention", "attention_merge"):
+            return step
+        if role in ("head", "logits_cast"):
+            return step.rows, step.heads_out, step.prefill_tokens > 0
+        return (step.rows, step.tokens) if role.startswith("experts") else step.rows
 
     def _price(self, layer: int, role: Role, name: str, step: StepNumbers) -> OpCost | None:
         work, rows = self.work, step.rows

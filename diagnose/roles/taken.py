@@ -1,5 +1,7 @@
 """Kernels with their costs on the way into table `cost`, a bounded number at a time."""
 
+from collections.abc import Iterable
+
 from diagnose.costs.cost_rows import CostValues
 from diagnose.store import Store
 
@@ -15,10 +17,10 @@ class Taken:
         self._kind: list[int] = []
         store.con.execute("CREATE OR REPLACE TABLE role_taken (kernel_id BIGINT, kind INTEGER)")
 
-    def add(self, kernel_id: int, kind: int) -> None:
-        """One kernel, and the number of its cost in `CostValues`."""
-        self._kernel.append(kernel_id)
-        self._kind.append(kind)
+    def add(self, kernels: Iterable[int], kinds: Iterable[int]) -> None:
+        """Kernels, and the numbers of their costs in `CostValues`."""
+        self._kernel.extend(kernels)
+        self._kind.extend(kinds)
         if len(self._kernel) >= _BATCH:
             self._flush()
 
