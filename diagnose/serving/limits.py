@@ -7,6 +7,7 @@ answers: without enough evidence the answer is "inconclusive" and what to attach
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from diagnose.serving.gap_laws import GapPoint
 from diagnose.serving.limit_latency import assess_e2e, assess_itl, assess_ttft
@@ -88,6 +89,9 @@ def conclude(objective: str, found: list[Candidate], signals: Signals) -> Assess
     """Order candidates and name the limits: the best supported one, and those that bind together with it."""
     order = {"supported": 0, "possible": 1, "not_assessed": 2, "refuted": 3}
     found = sorted(found, key=lambda c: (order[c.status], -c.confidence))
+    for c in found:
+        if c.status == "refuted" and c.against:
+            c.statement = "not so: " + "; ".join(_seen(r) for r in c.against)
     supported = [c for c in found if c.status == "supported"]
     missing = list(dict.fromkeys(m for c in found if c.status != "refuted" for m in c.missing))
     if not supported:
@@ -108,6 +112,13 @@ def conclude(objective: str, found: list[Candidate], signals: Signals) -> Assess
             limits.append(other.limit)
     note = "bind together: relieving one alone meets the other" if len(limits) > 1 else ""
     return Assessment(objective, limits, found, missing, note)
+
+
+def _seen(row: dict[str, Any]) -> str:
+    """An evidence row in words: how it was found, and its value."""
+    value, unit = row["value"], row["unit"]
+    shown = f"{value:.0%}" if unit == "share" else f"{value:,.3g} {unit}".strip()
+    return f"{row['text'] or row['metric']}: {shown}"
 
 
 def _together(a: Candidate, b: Candidate) -> bool:

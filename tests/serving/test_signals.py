@@ -180,3 +180,9 @@ def test_tight_pool_edge(signals, usage, limit):
         max_concurrency=40, completed=10, total_input_tokens=10_000, total_output_tokens=10_000
     )
     assert (assess(signals(log=log, bench=bench), "throughput").limits == ["kv_capacity"]) is limit
+
+
+def test_what_is_ruled_out_says_why(signals):
+    a = assess(signals(log=level()), "throughput")
+    demand = next(c for c in a.candidates if c.limit == "demand")
+    assert demand.statement.startswith("not so: loaded samples with requests waiting: 100%")
