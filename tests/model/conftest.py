@@ -37,7 +37,9 @@ class Run:
         marks = ", ".join("?" for _ in row)
         self.store.con.execute(f"INSERT INTO {table} ({columns}) VALUES ({marks})", list(row.values()))
 
-    def call(self, start: int, dur: int, name: str = "cudaLaunchKernel", thread: int = 1, blocking: bool = False) -> int:
+    def call(
+        self, start: int, dur: int, name: str = "cudaLaunchKernel", thread: int = 1, blocking: bool = False
+    ) -> int:
         self.correlation += 1
         self._row("raw_host_call", {
             "source_id": 0, "process": 1, "thread": thread, "start_ns": start, "dur_ns": dur, "name_id": self.name(name),
@@ -65,7 +67,9 @@ class Run:
             "correlation": correlation, "kind": kind, "bytes": nbytes, "pageable": pageable,
         })  # fmt: skip
 
-    def annotate(self, start: int, dur: int, text: str, thread: int = 1, origin: str = "user_annotation") -> None:
+    def annotate(
+        self, start: int, dur: int, text: str, thread: int = 1, origin: str = "user_annotation"
+    ) -> None:
         self._row("annotation", {
             "annotation_id": start, "source_id": 0, "origin": origin, "process": 1, "thread_or_stream": thread, "start_ns": start,
             "dur_ns": dur, "text": text,
@@ -91,7 +95,8 @@ class Run:
 
     def buckets(self, device: int = 0) -> dict[str, int]:
         rows = self.store.rows(
-            "SELECT bucket, sum(end_ns - start_ns)::BIGINT FROM segment WHERE device_id = ? GROUP BY 1", device
+            "SELECT bucket, sum(end_ns - start_ns)::BIGINT FROM segment WHERE device_id = ? GROUP BY 1",
+            device,
         )
         return dict(rows)
 

@@ -48,7 +48,10 @@ def test_blocking_call_that_drained_the_queue(run):
     run.k(35 * US, 10 * US, launch=(30 * US, 3 * US))
     assert run.build().buckets() == {"unmodelled": 20 * US, "idle_sync": 25 * US}
     causes = dict(run.store.rows("SELECT cause, sum(ns)::BIGINT FROM phase_cause GROUP BY 1"))
-    assert causes == {"blocked in cudaStreamSynchronize": 3 * US, "after cudaStreamSynchronize drained the queue": 22 * US}
+    assert causes == {
+        "blocked in cudaStreamSynchronize": 3 * US,
+        "after cudaStreamSynchronize drained the queue": 22 * US,
+    }
 
 
 def test_blocking_call_after_the_device_ran_dry(run):
@@ -97,7 +100,9 @@ def test_data_loader_is_outside_every_step(run):
     built = run.build()
     # 10-20 before the loader and 420-450 after it are launching inside the one window step; 400 us are input.
     assert built.buckets() == {"unmodelled": 20 * US, "idle_launch": 40 * US, "idle_scheduling": 400 * US}
-    assert built.store.rows("SELECT sum(end_ns - start_ns)::BIGINT FROM segment WHERE step_id IS NULL") == [(400 * US,)]
+    assert built.store.rows("SELECT sum(end_ns - start_ns)::BIGINT FROM segment WHERE step_id IS NULL") == [
+        (400 * US,)
+    ]
 
 
 def test_blocking_copy_is_launched_when_its_call_starts(run):

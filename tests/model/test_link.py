@@ -84,7 +84,9 @@ def test_nesting_gives_every_nanosecond_once(real):
     intervals = defaultdict(list)
     for event in events:
         if event.get("cat") == "cpu_op":
-            intervals[event["pid"], event["tid"]].append((ns(event["ts"]), ns(event["ts"]) + ns(event["dur"])))
+            intervals[event["pid"], event["tid"]].append(
+                (ns(event["ts"]), ns(event["ts"]) + ns(event["dur"]))
+            )
     for (process, thread), spans in intervals.items():
         covered, reached = 0, None
         for start, end in sorted(spans):
@@ -101,7 +103,9 @@ def test_nesting_gives_every_nanosecond_once(real):
 def test_parents_enclose_and_are_the_nearest(real):
     """The parent is the operator with the latest start among those that enclose: found here by a scan backwards."""
     made, _ = real
-    rows = made.rows("SELECT op_id, parent_op_id, thread, start_ns, start_ns + dur_ns FROM op ORDER BY thread, op_id")
+    rows = made.rows(
+        "SELECT op_id, parent_op_id, thread, start_ns, start_ns + dur_ns FROM op ORDER BY thread, op_id"
+    )
     for index, (_, parent, thread, start, end) in enumerate(rows):
         expected = None
         for other, _, t, s, e in reversed(rows[max(0, index - 2000) : index]):
@@ -118,7 +122,10 @@ def test_parents_enclose_and_are_the_nearest(real):
     ("name", "expected"),
     [
         ("hf_qwen1.5-0.5b_h100_prefill", {"external_id": (1029, 31_760_058), "no_launch": (436, 13_672_640)}),
-        ("sglang_qwen3-8b_mi300x_decode_graph", {"external_id": (8, 91_450), "graph": (544, 9_656_404), "none": (3, 17_583)}),
+        (
+            "sglang_qwen3-8b_mi300x_decode_graph",
+            {"external_id": (8, 91_450), "graph": (544, 9_656_404), "none": (3, 17_583)},
+        ),
     ],
 )
 def test_known_counts(name, expected, store):
@@ -128,14 +135,19 @@ def test_known_counts(name, expected, store):
         pytest.skip(f"real traces are absent: {path}")
     load(path, store)
     link(store)
-    got = {how: (count, total) for how, count, total in store.rows("SELECT link, count(*), sum(dur_ns) FROM kernel GROUP BY link")}
+    got = {
+        how: (count, total)
+        for how, count, total in store.rows("SELECT link, count(*), sum(dur_ns) FROM kernel GROUP BY link")
+    }
     assert got == expected
     if "graph" in expected:
         assert store.scalar("SELECT count(DISTINCT launch_id) FROM kernel WHERE link = 'graph'") == 1
 
 
 def table(store, name, **columns):
-    store.insert_columns(name, {k: v for k, (_, v) in columns.items()}, {k: t for k, (t, _) in columns.items()})
+    store.insert_columns(
+        name, {k: v for k, (_, v) in columns.items()}, {k: t for k, (t, _) in columns.items()}
+    )
 
 
 def kernels(store, process, correlation, external=None, start=None, **more):
@@ -174,7 +186,9 @@ def test_a_correlation_is_known_within_its_process_only(store):
     calls(store, ["cudaLaunchKernel", "cuLaunchKernel"], [1, 2], [10, 20], [100, 200], [5, 5])
     kernels(store, [1, 2, 3], [5, 5, 5])
     link(store)
-    got = store.rows("SELECT c.process, k.link FROM kernel k LEFT JOIN host_call c ON c.call_id = k.launch_id ORDER BY kernel_id")
+    got = store.rows(
+        "SELECT c.process, k.link FROM kernel k LEFT JOIN host_call c ON c.call_id = k.launch_id ORDER BY kernel_id"
+    )
     assert got == [(1, "none"), (2, "none"), (None, "no_launch")]
 
 
@@ -182,9 +196,9 @@ def test_of_calls_with_one_correlation_the_launching_one_counts(store):
     calls(store, ["cudaStreamIsCapturing", "cudaLaunchKernel"], [1, 1], [10, 10], [100, 110], [5, 5])
     kernels(store, [None], [5])
     link(store)
-    assert store.rows("SELECT n.text FROM kernel JOIN host_call ON call_id = launch_id JOIN name n ON n.name_id = host_call.name_id") == [
-        ("cudaLaunchKernel",)
-    ]
+    assert store.rows(
+        "SELECT n.text FROM kernel JOIN host_call ON call_id = launch_id JOIN name n ON n.name_id = host_call.name_id"
+    ) == [("cudaLaunchKernel",)]
 
 
 def test_innermost_operator_of_the_launching_thread(store):
@@ -193,9 +207,15 @@ def test_innermost_operator_of_the_launching_thread(store):
     calls(store, ["cudaLaunchKernel", "cuLaunchKernel"], [1, 1], [10, 20], [120, 120], [5, 6])
     kernels(store, [1, 1], [5, 6])
     link(store)
-    got = store.rows("SELECT o.thread, o.start_ns, k.link FROM kernel k JOIN op o USING (op_id) ORDER BY kernel_id")
+    got = store.rows(
+        "SELECT o.thread, o.start_ns, k.link FROM kernel k JOIN op o USING (op_id) ORDER BY kernel_id"
+    )
     assert got == [(10, 110, "launch"), (20, 100, "launch")]
-    assert store.rows("SELECT start_ns, parent_op_id IS NOT NULL FROM op ORDER BY op_id") == [(100, False), (110, True), (100, False)]
+    assert store.rows("SELECT start_ns, parent_op_id IS NOT NULL FROM op ORDER BY op_id") == [
+        (100, False),
+        (110, True),
+        (100, False),
+    ]
 
 
 def test_an_external_id_that_does_not_enclose_the_launch_is_not_believed(store):
@@ -212,10 +232,15 @@ def test_an_external_id_serves_where_the_call_was_not_recorded(store):
     kernels(store, [None, None], [None, None], external=[9, 9], start=[60, -10])
     link(store)
     # the second kernel ran before its operator began: the id must be another's
-    assert store.rows("SELECT start_ns, link FROM kernel ORDER BY start_ns") == [(-10, "no_launch"), (60, "external_id")]
+    assert store.rows("SELECT start_ns, link FROM kernel ORDER BY start_ns") == [
+        (-10, "no_launch"),
+        (60, "external_id"),
+    ]
 
 
-@pytest.mark.parametrize("api", ["cudaGraphLaunch", "hipGraphLaunch", "cuGraphLaunch", "cudaGraphLaunch_ptsz"])
+@pytest.mark.parametrize(
+    "api", ["cudaGraphLaunch", "hipGraphLaunch", "cuGraphLaunch", "cudaGraphLaunch_ptsz"]
+)
 def test_replayed_kernels_belong_to_the_replay(store, api):
     ops(store, [10], [0], [500], external=[9])
     calls(store, [api], [1], [10], [120], [5])
@@ -228,7 +253,13 @@ def test_replayed_kernels_belong_to_the_replay(store, api):
 def test_grid_counts_blocks_whatever_the_launch_counted(store):
     """hipExtModuleLaunchKernel takes threads: 491520 threads in blocks of 256 are 1920 blocks (24 x 80 tiles)."""
     calls(store, ["hipExtModuleLaunchKernel", "hipModuleLaunchKernel"], [1, 1], [10, 10], [1, 2], [5, 6])
-    kernels(store, [None] * 2, [5, 6], grid=("VARCHAR", ["[491520,2,1]"] * 2), block=("VARCHAR", ["[256,1,1]"] * 2))
+    kernels(
+        store,
+        [None] * 2,
+        [5, 6],
+        grid=("VARCHAR", ["[491520,2,1]"] * 2),
+        block=("VARCHAR", ["[256,1,1]"] * 2),
+    )
     link(store)
     assert store.rows("SELECT grid FROM kernel ORDER BY kernel_id") == [("[1920,2,1]",), ("[491520,2,1]",)]
 
@@ -247,12 +278,21 @@ def copies(store, rows):
 def test_copies_of_pageable_memory_block(store):
     names = ["cudaMemcpyAsync"] * 4 + ["cudaMemcpy"]
     calls(store, [f"{name}" for name in names], [1] * 5, [10] * 5, [1, 2, 3, 4, 5], [5, 6, 7, 8, 9])
-    copies(store, [(5, "HtoD", True), (6, "HtoD", False), (7, "HtoD", None), (8, "DtoD", False), (9, "DtoD", False)])
+    copies(
+        store,
+        [(5, "HtoD", True), (6, "HtoD", False), (7, "HtoD", None), (8, "DtoD", False), (9, "DtoD", False)],
+    )
     store.con.execute("ALTER TABLE raw_host_call ADD COLUMN blocking BOOLEAN")
     store.con.execute("UPDATE raw_host_call SET blocking = correlation = 9")
     link(store)
     # cudaMemcpy within the device does not wait for the host side (CUDA runtime, API synchronisation behaviour)
-    assert store.rows("SELECT blocking FROM host_call ORDER BY call_id") == [(True,), (False,), (False,), (False,), (False,)]
+    assert store.rows("SELECT blocking FROM host_call ORDER BY call_id") == [
+        (True,),
+        (False,),
+        (False,),
+        (False,),
+        (False,),
+    ]
 
 
 def test_overlapping_operators_still_sum(store):
@@ -311,5 +351,8 @@ def test_large_runs_live_in_parquet_and_say_the_same(store, large):
     kernels(store, [None], [5], external=[2])
     link(store)
     assert store.rows("SELECT kernel_id, launch_id, op_id, link FROM kernel") == [(0, 0, 1, "external_id")]
-    assert store.rows("SELECT op_id, parent_op_id, self_ns FROM op ORDER BY op_id") == [(0, None, 80), (1, 0, 20)]
+    assert store.rows("SELECT op_id, parent_op_id, self_ns FROM op ORDER BY op_id") == [
+        (0, None, 80),
+        (1, 0, 20),
+    ]
     assert bool(list(store.folder.glob("*.parquet"))) is large

@@ -52,8 +52,18 @@ def expected_busy(rows, device):
 
 
 # Shrinking rebuilds a store a try and takes minutes: a failing run prints its rows as they are.
-@settings(max_examples=40, deadline=None, phases=[Phase.explicit, Phase.generate], suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-@given(rows=st.lists(activity, min_size=1, max_size=14), blocks=st.lists(blocking, max_size=3), steps=spans, stepped=st.booleans())
+@settings(
+    max_examples=40,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(
+    rows=st.lists(activity, min_size=1, max_size=14),
+    blocks=st.lists(blocking, max_size=3),
+    steps=spans,
+    stepped=st.booleans(),
+)
 def test_segments_partition_every_window(new_run, rows, blocks, steps, stepped):
     run = new_run()
     # Link numbers activities by time; equal starts keep the order in which kinds are numbered, so make starts unique.
@@ -65,10 +75,24 @@ def test_segments_partition_every_window(new_run, rows, blocks, steps, stepped):
         row["order"] = order
         correlation = run.call(*row["launch"], thread=row["thread"]) if row["launch"] else None
         if row["kind"] in ("HtoD", "DtoD"):
-            run.copy(row["start"], row["dur"], row["kind"], correlation=correlation, device=row["device"], stream=row["stream"])
+            run.copy(
+                row["start"],
+                row["dur"],
+                row["kind"],
+                correlation=correlation,
+                device=row["device"],
+                stream=row["stream"],
+            )
         else:
             name = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL" if row["kind"] == "nccl" else "gemm"
-            run.k(row["start"], row["dur"], correlation=correlation, name=name, device=row["device"], stream=row["stream"])
+            run.k(
+                row["start"],
+                row["dur"],
+                correlation=correlation,
+                name=name,
+                device=row["device"],
+                stream=row["stream"],
+            )
     for start, dur, thread in blocks:
         run.call(start, dur, "cudaStreamSynchronize", thread=thread, blocking=True)
     if stepped:
@@ -81,7 +105,8 @@ def test_segments_partition_every_window(new_run, rows, blocks, steps, stepped):
         mine = [(s, e) for r, s, e in effective(rows) if r["device"] == device]
         window = min(s for s, _ in mine), max(e for _, e in mine)
         segments = run.store.rows(
-            "SELECT start_ns, end_ns, bucket FROM segment WHERE device_id = ? ORDER BY start_ns, end_ns", device
+            "SELECT start_ns, end_ns, bucket FROM segment WHERE device_id = ? ORDER BY start_ns, end_ns",
+            device,
         )
         # Contiguous from the first start to the last end: nothing twice, nothing missing.
         if window[1] > window[0]:
@@ -98,7 +123,9 @@ def test_segments_partition_every_window(new_run, rows, blocks, steps, stepped):
     # Steps and phases add up too: charged plus outside is everything.
     total = run.store.scalar("SELECT coalesce(sum(end_ns - start_ns), 0) FROM segment")
     by_step = run.store.scalar("SELECT coalesce(sum(wall_ns), 0) FROM step_time")
-    outside = run.store.scalar("SELECT coalesce(sum(end_ns - start_ns), 0) FROM segment WHERE step_id IS NULL")
+    outside = run.store.scalar(
+        "SELECT coalesce(sum(end_ns - start_ns), 0) FROM segment WHERE step_id IS NULL"
+    )
     by_phase = run.store.scalar("SELECT coalesce(sum(ns), 0) FROM phase_bucket")
     assert total == by_step + outside == by_phase
     run.store.close()
