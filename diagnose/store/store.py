@@ -27,6 +27,8 @@ class Store:
         self.con.execute(f"SET threads={int(threads)}")
         self.con.execute(f"SET temp_directory='{self.folder.as_posix()}'")
         self.con.execute("SET preserve_insertion_order=false")
+        # DuckDB draws its own bar on stdout, which is for data, when a statement takes more than two seconds.
+        self.con.execute("SET enable_progress_bar=false")
         self.con.execute("SET autoinstall_known_extensions=false")
         self.con.execute("SET autoload_known_extensions=false")
 

@@ -172,6 +172,7 @@ class ParquetTables:
         """Probe the folder. InputError when a file of it cannot be read."""
         self.path = path
         self._con = duckdb.connect(":memory:")
+        self._con.execute("SET enable_progress_bar=false")
         self._files = {file.stem: file for file in sorted(path.glob("*.parquet"))}
         self._columns: dict[str, frozenset[str]] = {}
 
