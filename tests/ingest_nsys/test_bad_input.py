@@ -220,3 +220,8 @@ def test_progress_goes_to_the_end(export: Make, loaded: Load) -> None:
     loaded(export(), progress=lambda done, total: seen.append((done, total)))
     shares = [done / total for done, total in seen]
     assert shares == sorted(shares) and shares[-1] == 1.0 and len(shares) > 5
+
+
+def test_stdout_is_left_to_data(export: Make, loaded: Load) -> None:
+    """DuckDB draws a bar on stdout once a statement takes two seconds, which would end up in `--json -`."""
+    assert loaded(export()).scalar("SELECT current_setting('enable_progress_bar')") is False
