@@ -7,6 +7,7 @@ queue, a prefill, iterations.
 """
 
 import math
+from statistics import stdev
 from typing import Any
 
 from diagnose.serving.evidence_types import Evidence
@@ -35,9 +36,16 @@ def from_client(evidence: Evidence, metric: str) -> dict[str, Any] | None:
     if all(v is None for v in out.values()):
         return None
     n = evidence.stat(metric, "n", "bench")
+    spread = evidence.stat(metric, "std", "bench") or _spread(evidence, metric)
     return {**out, "count": int(n) if n else None, "max": evidence.stat(metric, "max", "bench"),
-    "source": "client",
+    **({"std": spread} if spread else {}), "source": "client",
             "provenance": "measured"}  # fmt: skip
+
+
+def _spread(evidence: Evidence, metric: str) -> float | None:
+    """Standard deviation over the benchmark's requests, where it lists them."""
+    rows = [v for r in evidence.requests if (v := getattr(r, metric, None)) is not None]
+    return stdev(rows) if len(rows) >= 2 and metric in {"ttft_ms", "e2e_ms"} else None
 
 
 def from_engine(evidence: Evidence, metric: str) -> dict[str, Any] | None:
