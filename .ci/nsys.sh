@@ -40,10 +40,10 @@ done
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 [ -r "$keyring" ] || skip "Debian's archive keyring is missing ($keyring)"
 
-# The mirror this system already uses, else Debian's own.
+# The mirror this system already uses.
 mirror=$(grep -rhoE 'https?://[^ ]+/debian/?( |$)' /etc/apt/sources.list /etc/apt/sources.list.d/*.sources \
     /etc/apt/sources.list.d/*.list 2>/dev/null | grep -v snapshot | head -1 | tr -d ' ' || true)
-mirror="${mirror:-http://deb.debian.org/debian}"
+[ -n "$mirror" ] || skip "apt's sources name no Debian mirror"
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/diagnose-nsys.XXXXXX")
 trap 'rm -rf "$work"' EXIT
