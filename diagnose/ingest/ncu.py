@@ -22,12 +22,18 @@ MAX_BYTES = 512 << 20
 _REP_MAGIC = b"NVR\x00"
 _SCALE = {
     "": 1.0, "byte": 1.0, "kbyte": 1e3, "mbyte": 1e6, "gbyte": 1e9, "tbyte": 1e12, "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9,
-    "kib": 1024.0, "mib": 1024.0**2, "gib": 1024.0**3, "inst": 1.0, "sector": 1.0, "ops": 1.0, "op": 1.0,
+    "tb": 1e12, "kib": 1024.0, "mib": 1024.0**2, "gib": 1024.0**3, "inst": 1.0, "sector": 1.0, "ops": 1.0, "op": 1.0,
     "nsecond": 1e-9, "usecond": 1e-6, "msecond": 1e-3, "second": 1.0, "ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0,
-    "byte/second": 1.0, "kbyte/second": 1e3, "mbyte/second": 1e6, "gbyte/second": 1e9, "tbyte/second": 1e12,
-    "b/s": 1.0, "kb/s": 1e3, "mb/s": 1e6, "gb/s": 1e9, "tb/s": 1e12,
 }  # fmt: skip
-"""Units as ncu prints them, in bytes, seconds, bytes a second and counts (its prefixes are powers of ten)."""
+"""Units as ncu prints them, in bytes, seconds and counts (its prefixes are powers of ten)."""
+
+
+def _scale(unit: str) -> float | None:
+    """Factor of a unit, quotients such as Gbyte/second included; None for what is not known here."""
+    top, slash, bottom = unit.strip().lower().partition("/")
+    over, under = _SCALE.get(top), _SCALE.get(bottom) if slash else 1.0
+    return None if over is None or under is None else over / under
+
 
 # Instructions by the FLOPs one thread does in them; a fused multiply-add is two, the packed half ones do two lanes.
 _SASS = {
@@ -138,13 +144,13 @@ def _wide(header: list[str], rows: Iterator[list[str]]) -> list[Launch]:
     at = {name: i for i, name in enumerate(header)}
     metrics = [(i, h) for h, i in at.items() if _counts(h) or h.startswith("sm__inst_executed_pipe_tensor")]
     others = [i for h, i in at.items() if i < min(m[0] for m in metrics) and h not in ("ID", "Time")]
-    scale = dict.fromkeys((i for i, _ in metrics), 1.0)
+    scale: dict[int, float | None] = dict.fromkeys((i for i, _ in metrics), 1.0)
     out: list[Launch] = []
     for number, row in enumerate(rows):
         if len(row) < len(header):
             continue
         if number == 0 and all(_number(row[i]) is None for i, _ in metrics):
-            scale = {i: _SCALE.get(row[i].strip().lower(), 1.0) for i, _ in metrics}
+            scale = {i: _scale(row[i]) for i, _ in metrics}
             continue
         if "Kernel Name" in at:
             grid, block = (_dims(row[at[c]]) if c in at else None for c in ("Grid Size", "Block Size"))
@@ -152,8 +158,9 @@ def _wide(header: list[str], rows: Iterator[list[str]]) -> list[Launch]:
         else:  # a table of shapes: the columns before the counters name the row
             launch = Launch(", ".join(f"{header[i]}={row[i]}" for i in others))
         for i, metric in metrics:
-            if (value := _number(row[i])) is not None:
-                launch.metrics[metric] = value * scale[i]
+            factor = scale[i]
+            if factor is not None and (value := _number(row[i])) is not None:
+                launch.metrics[metric] = value * factor
         out.append(launch)
     return out
 
@@ -181,7 +188,8 @@ def _long(header: list[str], rows: Iterator[list[str]], key: str, name: str, met
             label, said = "throughput", said or "gbyte/second"
         elif label == "Duration":
             said = said or "usecond"
-        launch.metrics[label] = number * _SCALE.get(said, 1.0)
+        if (factor := _scale(said)) is not None:
+            launch.metrics[label] = number * factor
     return list(launches.values())
 
 

@@ -99,6 +99,8 @@ def names(placed: Sequence[Placed], work: Work) -> str | None:
             row = kv * plan.head_dim
             if said.kv_row_bytes not in (row, 2 * row):  # keys of 8 or 16 bits
                 return f"cache writes move {said.kv_row_bytes} B a token and layer, {model.name} has {kv} x {plan.head_dim} keys"
+        if role == "activation" and not model.gated_mlp and re.search(r"_and_mul|swiglu|geglu", name, re.I):
+            return f"the layers run a gated activation, the MLP of {model.name} has no gate"
         if (
             role == "norm"
             and said.norm_block is not None
