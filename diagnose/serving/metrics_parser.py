@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,68 +19,17 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from diagnose.errors import InputError
 from diagnose.serving.evidence_types import Evidence
+from diagnose.serving.metrics_names import (
+    CACHE_INFO,
+    COUNTERS,
+    GAUGE_BYTES,
+    GAUGE_SETTINGS,
+    GAUGES,
+    HISTOGRAMS,
+)
 
 Key = tuple[str, tuple[tuple[str, str], ...]]
 
-# source name -> (canonical, scale). Counters are listed without _total.
-GAUGES: dict[str, tuple[str, float]] = {
-    "vllm:num_requests_running": ("running", 1), "vllm:num_requests_waiting": ("waiting", 1),
-    "vllm:num_requests_swapped": ("swapped", 1), "vllm:kv_cache_usage_perc": ("kv_usage", 1),
-    "vllm:gpu_cache_usage_perc": ("kv_usage", 1), "vllm:gpu_prefix_cache_hit_rate": ("prefix_hit_rate", 1),
-    "vllm:avg_prompt_throughput_toks_per_s": ("prompt_tok_s", 1),
-    "vllm:avg_generation_throughput_toks_per_s": ("generation_tok_s", 1),
-    "sglang:num_running_reqs": ("running", 1), "sglang:num_queue_reqs": ("waiting", 1),
-    "sglang:num_used_tokens": ("used_tokens", 1), "sglang:token_usage": ("kv_usage", 1),
-    "sglang:swa_token_usage": ("swa_usage", 1), "sglang:kv_evictable_tokens": ("evictable_tokens", 1),
-    "sglang:gen_throughput": ("generation_tok_s", 1), "sglang:cache_hit_rate": ("prefix_hit_rate", 1),
-    "sglang:num_paused_reqs": ("paused", 1), "sglang:spec_accept_length": ("spec_accept_len", 1),
-    "sglang:spec_accept_rate": ("spec_accept_rate", 1), "sglang:is_cuda_graph": ("graph_replay", 1),
-}  # fmt: skip
-
-COUNTERS: dict[str, str] = {
-    "vllm:num_preemptions": "preemptions", "vllm:prompt_tokens": "prompt_tokens",
-    "vllm:generation_tokens": "generation_tokens", "vllm:prefix_cache_queries": "prefix_queries",
-    "vllm:prefix_cache_hits": "prefix_hits", "vllm:gpu_prefix_cache_queries": "prefix_queries",
-    "vllm:gpu_prefix_cache_hits": "prefix_hits", "vllm:request_success": "requests_finished",
-    "vllm:prompt_tokens_recomputed": "recomputed_tokens", "vllm:prompt_tokens_cached": "cached_tokens",
-    "vllm:spec_decode_num_drafts": "spec_drafts", "vllm:spec_decode_num_draft_tokens": "spec_draft_tokens",
-    "vllm:spec_decode_num_accepted_tokens": "spec_accepted_tokens",
-    "vllm:estimated_flops_per_gpu": "estimated_flops",
-    "vllm:estimated_read_bytes_per_gpu": "estimated_read_bytes",
-    "vllm:estimated_write_bytes_per_gpu": "estimated_write_bytes",
-    "sglang:prompt_tokens": "prompt_tokens", "sglang:generation_tokens": "generation_tokens",
-    "sglang:cached_tokens": "cached_tokens", "sglang:num_requests": "requests_finished",
-    "sglang:num_aborted_requests": "requests_aborted", "sglang:num_retracted_requests": "preemptions",
-    "sglang:forward_execution_seconds": "forward_s", "sglang:scheduler_idle_seconds": "scheduler_idle_s",
-    "sglang:scheduler_stage_seconds": "scheduler_stage_s",
-    "sglang:estimated_flops_per_gpu": "estimated_flops",
-    "sglang:estimated_read_bytes_per_gpu": "estimated_read_bytes",
-    "sglang:estimated_write_bytes_per_gpu": "estimated_write_bytes",
-}  # fmt: skip
-
-HISTOGRAMS: dict[str, tuple[str, float]] = {
-    "time_to_first_token_seconds": ("ttft_ms", 1e3), "inter_token_latency_seconds": ("itl_ms", 1e3),
-    "time_per_output_token_seconds": ("itl_ms", 1e3), "request_time_per_output_token_seconds": ("tpot_ms",
-    1e3),
-    "e2e_request_latency_seconds": ("e2e_ms", 1e3), "request_queue_time_seconds": ("queue_ms", 1e3),
-    "queue_time_seconds": ("queue_ms", 1e3), "request_prefill_time_seconds": ("prefill_ms", 1e3),
-    "request_decode_time_seconds": ("decode_ms", 1e3), "request_inference_time_seconds": ("inference_ms",
-    1e3),
-    "iteration_tokens_total": ("iteration_tokens", 1), "request_prompt_tokens": ("prompt_len", 1),
-    "request_generation_tokens": ("output_len", 1), "prompt_tokens_histogram": ("prompt_len", 1),
-    "generation_tokens_histogram": ("output_len", 1), "request_num_preemptions": ("request_preemptions", 1),
-}  # fmt: skip
-
-_CACHE_INFO = {
-    "block_size": "block_size", "num_gpu_blocks": "num_gpu_blocks", "cache_dtype": "kv_cache_dtype",
-    "gpu_memory_utilization": "gpu_memory_utilization", "enable_prefix_caching": "prefix_caching",
-    "kv_cache_size_tokens": "kv_pool_tokens",
-}  # fmt: skip
-_GAUGE_SETTINGS = {"sglang:max_total_num_tokens": "kv_pool_tokens", "sglang:context_len": "max_model_len"}
-_GAUGE_BYTES = {
-    "sglang:weight_memory_usage_gb": "weight_bytes",
-    "sglang:kv_cache_memory_usage_gb": "kv_pool_bytes",
-}
 _KEEP_LABELS = ("engine", "dp_rank", "stage", "reason")
 
 
@@ -129,6 +79,37 @@ def _split_scrapes(text: str) -> Iterator[tuple[float | None, str]]:
         yield ts, "\n".join(block)
 
 
+_SUFFIX = re.compile(r"_(?:bucket|sum|count|total|created)$")
+_INFO = "vllm:cache_config_info"
+
+
+@cache
+def _wanted(name: str) -> bool:
+    """Whether a sample's name is one that is read."""
+    if name in GAUGES or name in GAUGE_SETTINGS or name in GAUGE_BYTES or name == _INFO:
+        return True
+    if name.startswith("vllm:num_requests_waiting"):
+        return True
+    base = _SUFFIX.sub("", name)
+    return base in COUNTERS or name.partition(":")[2] in HISTOGRAMS or base.partition(":")[2] in HISTOGRAMS
+
+
+def _relevant(text: str, buckets: bool) -> str:
+    """The lines of an exposition that are read; without `buckets` histograms keep their sums and counts
+    only. A page with none of them is left as it is, so that the message can say what it is."""
+    kept, found = [], False
+    for line in text.splitlines():
+        if line.startswith("#"):
+            if line.startswith("# TYPE ") and _wanted(line.split(" ", 3)[2]):
+                kept.append(line)
+            continue
+        name = line.partition("{")[0].partition(" ")[0]
+        if _wanted(name) and (buckets or not name.endswith("_bucket")):
+            kept.append(line)
+            found = True
+    return "\n".join(kept) if found else text[:65536]
+
+
 def _scrape(ts: float | None, text: str) -> tuple[Scrape, int]:
     """Parse one exposition. Lines the parser refuses are dropped one at a time and counted."""
     try:
@@ -161,33 +142,53 @@ def _scrape(ts: float | None, text: str) -> tuple[Scrape, int]:
     return out, bad
 
 
-def _read_scrapes(path: Path) -> tuple[list[Scrape], int]:
-    scrapes: list[Scrape] = []
+def _expositions(path: Path) -> tuple[list[tuple[float | None, str]], int]:
+    """(time, text) of every scrape of a file or folder, and the JSON lines that could not be read."""
+    parts: list[tuple[float | None, str]] = []
     bad = 0
-    files = sorted(p for p in path.iterdir() if p.is_file()) if path.is_dir() else [path]
-    for file in files:
+    for file in sorted(p for p in path.iterdir() if p.is_file()) if path.is_dir() else [path]:
         text = file.read_text(encoding="utf-8", errors="replace")
-        parts: list[tuple[float | None, str]] = []
-        if text.lstrip().startswith("{"):
-            for line in text.splitlines():
-                try:
-                    row = json.loads(line)
-                    body = row.get("text") or row.get("metrics") or row.get("body")
-                    when = row.get("ts", row.get("timestamp", row.get("time")))
-                    if isinstance(body, str):
-                        parts.append((float(when) if when is not None else None, body))
-                except (ValueError, TypeError, AttributeError):
-                    bad += 1
-        else:
-            parts = list(_split_scrapes(text))
-        for ts, body in parts:
-            scrape, dropped = _scrape(ts, body)
+        if not text.lstrip().startswith("{"):
+            parts += _split_scrapes(text)
+            continue
+        for line in text.splitlines():
+            try:
+                row = json.loads(line)
+                body = row.get("text") or row.get("metrics") or row.get("body")
+                when = row.get("ts", row.get("scraped_at", row.get("timestamp", row.get("time"))))
+                if isinstance(body, str):
+                    parts.append((float(when) if when is not None else None, body))
+            except (ValueError, TypeError, AttributeError):
+                bad += 1
+    return parts, bad
+
+
+def _read_scrapes(path: Path) -> tuple[list[Scrape], int]:
+    """All scrapes. Buckets are cumulative, so those between the first and the last scrape are read only
+    when a counter fell, that is, when the server restarted in between."""
+    parts, bad_lines = _expositions(path)
+    scrapes: list[Scrape] = []
+    for whole in (False, True):
+        scrapes, bad = [], bad_lines
+        for i, (ts, body) in enumerate(parts):
+            scrape, dropped = _scrape(ts, _relevant(body, whole or i in {0, len(parts) - 1}))
             bad += dropped
             if scrape.values:
                 scrapes.append(scrape)
-    if all(s.ts is not None for s in scrapes):
-        scrapes.sort(key=lambda s: s.ts or 0.0)
+        if all(s.ts is not None for s in scrapes):
+            scrapes.sort(key=lambda s: s.ts or 0.0)
+        if whole or len(parts) < 3 or not _restarted(scrapes):
+            break
     return scrapes, bad
+
+
+def _restarted(scrapes: list[Scrape]) -> bool:
+    """Whether a count fell from one scrape to the next."""
+    for before, after in pairwise(scrapes):
+        for key, value in after.values.items():
+            if key[0].endswith(("_count", "_total")) and value < before.values.get(key, 0.0):
+                return True
+    return False
 
 
 def _base(name: str) -> str:
@@ -263,7 +264,7 @@ def _config(out: Evidence, scrape: Scrape) -> None:
     for (name, labels), value in scrape.values.items():
         if name == "vllm:cache_config_info":
             row = dict(labels)
-            for source, key in _CACHE_INFO.items():
+            for source, key in CACHE_INFO.items():
                 if row.get(source) not in {None, "None", ""}:
                     out.set(key, row[source], "metrics")
             size, blocks = row.get("kv_cache_size_tokens"), row.get("num_gpu_blocks")
@@ -273,10 +274,10 @@ def _config(out: Evidence, scrape: Scrape) -> None:
             elif blocks and blocks != "None" and row.get("block_size", "None") != "None":
                 pools[engine] = float(blocks) * float(row["block_size"])
                 out.set("kv_pool_from_blocks", "true", "metrics")
-        elif name in _GAUGE_SETTINGS:
-            out.set(_GAUGE_SETTINGS[name], f"{value:.0f}", "metrics")
-        elif name in _GAUGE_BYTES:
-            out.set(_GAUGE_BYTES[name], f"{value * 2**30:.0f}", "metrics")
+        elif name in GAUGE_SETTINGS:
+            out.set(GAUGE_SETTINGS[name], f"{value:.0f}", "metrics")
+        elif name in GAUGE_BYTES:
+            out.set(GAUGE_BYTES[name], f"{value * 2**30:.0f}", "metrics")
     if pools:
         out.set("kv_pool_tokens", f"{sum(pools.values()):.0f}", "metrics")
         out.set("kv_engines", len(pools), "metrics")

@@ -136,6 +136,21 @@ def test_restart_counts_from_zero(tmp_path):
     assert "metrics-restart" in {n.code for n in got.notes}
 
 
+def test_histogram_over_a_restart(tmp_path):
+    """Two observations before the restart (one after the first scrape), then three: 1 + 3."""
+    first, second = Engine(), Engine()
+    first.of(first.ttft).observe(0.3)
+    pages = [first.page()]
+    first.of(first.ttft).observe(0.3)
+    pages.append(first.page())
+    for _ in range(3):
+        second.of(second.ttft).observe(2)
+    pages += [Engine().page(), second.page()]
+    got = scrapes(tmp_path, pages, [1.0, 2.0, 3.0, 4.0])
+    assert got.stat("ttft_ms", "count") == 4
+    assert buckets(got, "ttft_ms") == {"100": 0, "500": 1, "1000": 1, "5000": 4, "+Inf": 4}
+
+
 def test_two_names_of_one_thing_are_counted_once(tmp_path):
     """0.11 exposes the usage and the inter-token latency under the old and the new name."""
     registry = CollectorRegistry()
@@ -180,7 +195,7 @@ def test_sglang_names(tmp_path):
 def test_damaged_lines_are_left_out_and_counted(tmp_path):
     e = Engine()
     e.of(e.running).set(2)
-    got = scrapes(tmp_path, [e.page() + 'vllm:broken{a="b 1 2 3\n'])
+    got = scrapes(tmp_path, [e.page() + 'vllm:num_requests_running{a="b 1 2 3\n'])
     assert got.values("running") == [2]
     assert any("1 lines could not be read" in n.message for n in got.notes)
 
