@@ -32,16 +32,23 @@ def detect(path: Path) -> str:
         start = file.read(_LOOK) or b""
     if not start:
         raise InputError(f"{path}: the file is empty; capture the trace again")
-    if start.startswith(GZIP_MAGIC):
+    packed = start.startswith(GZIP_MAGIC)
+    if packed:
         start = _inflate(path, start)
-    if start.startswith(b"SQLite format 3\0"):
-        return "nsys-sqlite"
-    if b"Profiler Report" in start[:128] or start.startswith(b"QDSTRM"):
-        return "nsys-rep"
+    if kind := _nsys(start):
+        if packed:
+            raise InputError(f"{path}: a gzip-compressed Nsight Systems file; unpack it first (gunzip)")
+        return kind
     for magic, name in _PACKED.items():
         if start.startswith(magic):
             raise InputError(f"{path}: {name}-compressed; unpack it first (only gzip is read directly)")
     return _json(path, start.lstrip(b"\xef\xbb\xbf \t\r\n"))
+
+
+def _nsys(start: bytes) -> str | None:
+    if start.startswith(b"SQLite format 3\0"):
+        return "nsys-sqlite"
+    return "nsys-rep" if b"Profiler Report" in start[:128] or start.startswith(b"QDSTRM") else None
 
 
 def _inflate(path: Path, start: bytes) -> bytes:

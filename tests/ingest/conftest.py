@@ -24,29 +24,68 @@ REAL = (
 Event = dict[str, Any]
 
 
-def op(name: str, ts: Any, dur: Any, ext: int | None = None, tid: Any = 7, pid: Any = 7, **args: Any) -> Event:
+def op(
+    name: str, ts: Any, dur: Any, ext: int | None = None, tid: Any = 7, pid: Any = 7, **args: Any
+) -> Event:
     """A cpu_op event; ts and dur in microseconds."""
     if ext is not None:
         args["External id"] = ext
-    return {"ph": "X", "cat": "cpu_op", "name": name, "pid": pid, "tid": tid, "ts": ts, "dur": dur, "args": args}
+    return {
+        "ph": "X",
+        "cat": "cpu_op",
+        "name": name,
+        "pid": pid,
+        "tid": tid,
+        "ts": ts,
+        "dur": dur,
+        "args": args,
+    }
 
 
-def call(name: str, ts: Any, dur: Any, corr: int, ext: int | None = None, tid: Any = 7, pid: Any = 7, **args: Any) -> Event:
+def call(
+    name: str, ts: Any, dur: Any, corr: int, ext: int | None = None, tid: Any = 7, pid: Any = 7, **args: Any
+) -> Event:
     """A cuda_runtime event."""
     if ext is not None:
         args["External id"] = ext
     args["correlation"] = corr
-    return {"ph": "X", "cat": "cuda_runtime", "name": name, "pid": pid, "tid": tid, "ts": ts, "dur": dur, "args": args}
+    return {
+        "ph": "X",
+        "cat": "cuda_runtime",
+        "name": name,
+        "pid": pid,
+        "tid": tid,
+        "ts": ts,
+        "dur": dur,
+        "args": args,
+    }
 
 
 def device(
-    name: str, ts: Any, dur: Any, corr: int, ext: int | None = None, cat: str = "kernel", stream: int = 7, gpu: int = 0, **args: Any
+    name: str,
+    ts: Any,
+    dur: Any,
+    corr: int,
+    ext: int | None = None,
+    cat: str = "kernel",
+    stream: int = 7,
+    gpu: int = 0,
+    **args: Any,
 ) -> Event:
     """A device event."""
     if ext is not None:
         args["External id"] = ext
     args |= {"correlation": corr, "stream": stream, "device": gpu}
-    return {"ph": "X", "cat": cat, "name": name, "pid": gpu, "tid": stream, "ts": ts, "dur": dur, "args": args}
+    return {
+        "ph": "X",
+        "cat": cat,
+        "name": name,
+        "pid": gpu,
+        "tid": stream,
+        "ts": ts,
+        "dur": dur,
+        "args": args,
+    }
 
 
 def python(name: str, ts: Any, dur: Any) -> Event:

@@ -15,13 +15,18 @@ from diagnose.store import Store
 def many(make, count=200):
     events = []
     for i in range(count):
-        events += [make.op("aten::mm", 100 * i, 50, i + 1), make.call("cudaLaunchKernel", 100 * i + 5, 5, i + 1, i + 1)]
+        events += [
+            make.op("aten::mm", 100 * i, 50, i + 1),
+            make.call("cudaLaunchKernel", 100 * i + 5, 5, i + 1, i + 1),
+        ]
     return events + [make.device("k", 100 * i + 30, 20, i + 1, i + 1) for i in range(count)]
 
 
 def test_one_bad_event_costs_only_itself(load, make, notes):
     events = many(make)
-    text = make.text(events).replace('"name": "aten::mm", "pid": 7, "tid": 7, "ts": 1000,', '"name": "a, "pid": 7, "tid": 7, "ts": ,')
+    text = make.text(events).replace(
+        '"name": "aten::mm", "pid": 7, "tid": 7, "ts": 1000,', '"name": "a, "pid": 7, "tid": 7, "ts": ,'
+    )
     store = load(text, chunk_bytes=4096)
     assert (store.count("raw_op"), store.count("raw_kernel")) == (199, 200)
     assert notes(store) == {"unreadable-events": 1}
@@ -32,11 +37,15 @@ def test_one_bad_event_costs_only_itself(load, make, notes):
 def test_what_only_the_columnar_reader_rejects(load, make, notes):
     """Duplicate keys and a text where a number belongs pass a JSON parser; the chunk is cleaned and read again."""
     text = make.text(many(make, 20))
-    text = text.replace('"correlation": 3,', '"correlation": 3, "correlation": 3,').replace('"stream": 7, "device": 0', '"stream": "x", "device": 0', 1)
+    text = text.replace('"correlation": 3,', '"correlation": 3, "correlation": 3,').replace(
+        '"stream": 7, "device": 0', '"stream": "x", "device": 0', 1
+    )
     store = load(text)
     assert store.count("raw_kernel") == 20
     assert "unreadable-events" not in notes(store)
-    assert store.rows("SELECT stream, count(*) FROM raw_kernel GROUP BY 1") == [(7, 20)]  # from tid where args say nothing
+    assert store.rows("SELECT stream, count(*) FROM raw_kernel GROUP BY 1") == [
+        (7, 20)
+    ]  # from tid where args say nothing
 
 
 def test_a_bad_name_in_a_frame_is_no_damage(load, make, notes):
@@ -169,7 +178,11 @@ def test_no_input_file_is_opened_for_writing(load, make, tmp_path):
     before = path.stat()
     load(path)
     after = path.stat()
-    assert (before.st_mtime_ns, before.st_size, before.st_mode) == (after.st_mtime_ns, after.st_size, after.st_mode)
+    assert (before.st_mtime_ns, before.st_size, before.st_mode) == (
+        after.st_mtime_ns,
+        after.st_size,
+        after.st_mode,
+    )
 
 
 def test_names_of_any_kind_stay_data(load, make):
@@ -183,8 +196,12 @@ def test_names_of_any_kind_stay_data(load, make):
 def test_nothing_private_is_kept(load, make):
     """User metadata, paths and the trace's own path are not stored."""
     secret = "/home/someone/secret"
-    event = make.op("triton_poi", 1, 1, 1, kernel_file=f"{secret}/c1/abc.py", kernel_backend="triton", kernel_hash="abc")
-    store = load(make.text([event], metadata={"started_by": secret}, hostname=secret).replace("/tmp/x.json", secret))
+    event = make.op(
+        "triton_poi", 1, 1, 1, kernel_file=f"{secret}/c1/abc.py", kernel_backend="triton", kernel_hash="abc"
+    )
+    store = load(
+        make.text([event], metadata={"started_by": secret}, hostname=secret).replace("/tmp/x.json", secret)
+    )
     tables = [row[0] for row in store.rows("SELECT table_name FROM information_schema.tables")]
     dump = json.dumps([store.rows(f'FROM "{t}"') for t in tables], default=str)
     assert "secret" not in dump and "someone" not in dump and "abc.py" in dump

@@ -10,7 +10,11 @@ BASE = 1_712_195_495_000_000_000  # ns
 def test_an_epoch_in_microseconds_keeps_its_nanoseconds(load, make):
     """2024 traces: 1712195495505582.988 us does not fit a double (quarter-microsecond steps)."""
     text = make.text([make.device("k", "@1", "@2", 5), make.device("k", "@3", 1, 6)])
-    text = text.replace('"@1"', "1712195495505582.988").replace('"@2"', "0.001").replace('"@3"', "1712195495505583.001")
+    text = (
+        text.replace('"@1"', "1712195495505582.988")
+        .replace('"@2"', "0.001")
+        .replace('"@3"', "1712195495505583.001")
+    )
     store = load(text)
     assert store.scalar("SELECT origin_ns FROM source") == 1_712_195_495_505_582_988
     assert store.rows("SELECT start_ns, dur_ns FROM raw_kernel ORDER BY 1") == [(0, 1), (13, 1000)]
@@ -35,7 +39,9 @@ def test_metadata_on_either_side(load, make, where):
     assert store.rows("SELECT rank, world_size, origin_ns, profiler_version FROM source") == [
         (3, 8, BASE + 10_000, "CUPTI 28, CUDA runtime 12.9, CUDA driver 13.0")
     ]
-    assert store.rows("SELECT name, arch, sm_count, memory_bytes, active FROM device") == [("NVIDIA B200", "sm_100", 148, 191503138816, True)]
+    assert store.rows("SELECT name, arch, sm_count, memory_bytes, active FROM device") == [
+        ("NVIDIA B200", "sm_100", 148, 191503138816, True)
+    ]
 
 
 def test_the_traces_of_2021(load, make):
@@ -54,44 +60,92 @@ def test_the_traces_of_2021(load, make):
         {"ph": "X", "cat": "Trace", "name": "PyTorch Profiler (0)", "pid": "Traces", "tid": "Trace PyTorch Profiler", "ts": 1000, "dur": 99},
     ]  # fmt: skip
     store = load(json.dumps({"traceEvents": events}), linked=True)
-    assert store.rows("SELECT text, stream, start_ns, dur_ns, grid, block, registers, link FROM kernel JOIN name USING (name_id)") == [
-        ("sgemm", 7, 20_000, 40_000, "[1,2,3]", "[4,5,6]", 32, "external_id")
-    ]
+    assert store.rows(
+        "SELECT text, stream, start_ns, dur_ns, grid, block, registers, link FROM kernel JOIN name USING (name_id)"
+    ) == [("sgemm", 7, 20_000, 40_000, "[1,2,3]", "[4,5,6]", 32, "external_id")]
     assert store.rows("SELECT process, thread, input_dims FROM op") == [(5342, 5342, "[[2,3],[3,4]]")]
-    assert store.rows("SELECT kind, bytes, src, dst, pageable, stream FROM gpu_copy") == [("HtoD", 64, "pageable", "device", True, 7)]
+    assert store.rows("SELECT kind, bytes, src, dst, pageable, stream FROM gpu_copy") == [
+        ("HtoD", 64, "pageable", "device", True, 7)
+    ]
 
 
 def test_what_rocm_writes(load, make):
     """Numbers as text, no grid, no stream context, an empty device name, device numbers unlike those of the list."""
-    mi300 = {"id": 0, "name": "", "totalGlobalMem": 206141652992, "computeMajor": 9, "computeMinor": 4, "warpSize": 64, "numSms": 304}
+    mi300 = {
+        "id": 0,
+        "name": "",
+        "totalGlobalMem": 206141652992,
+        "computeMajor": 9,
+        "computeMinor": 4,
+        "warpSize": 64,
+        "numSms": 304,
+    }
     events = [
         make.op("aten::copy_", 10, 30, 1),
         make.call("hipMemcpyWithStream", 12, 20, 4, 1, bytes="616", src="0x7f", dst="0x7e", kind="HtoD"),
-        make.device("Memcpy HtoD (Host -> Device)", 20, 4, 4, 1, cat="gpu_memcpy", stream=0, gpu=9, bytes=616, kind="CopyHostToDevice"),
+        make.device(
+            "Memcpy HtoD (Host -> Device)",
+            20,
+            4,
+            4,
+            1,
+            cat="gpu_memcpy",
+            stream=0,
+            gpu=9,
+            bytes=616,
+            kind="CopyHostToDevice",
+        ),
         make.device("Cijk", 30, 4, 5, stream=3, gpu=9, kind="Dispatch Kernel"),
     ]
-    store = load(make.text(events, deviceProperties=[mi300], roctracer_version=4.1, hip_runtime_version=60443483), linked=True)
+    store = load(
+        make.text(events, deviceProperties=[mi300], roctracer_version=4.1, hip_runtime_version=60443483),
+        linked=True,
+    )
     assert store.rows("SELECT device_id, name, arch, sm_count, active FROM device ORDER BY 1") == [
         (0, "", "gfx942", 304, False), (9, "", "gfx942", 304, True),
     ]  # fmt: skip
-    assert store.rows("SELECT kind, bytes, src, dst, pageable, stream FROM gpu_copy") == [("HtoD", 616, None, "device", None, 0)]
+    assert store.rows("SELECT kind, bytes, src, dst, pageable, stream FROM gpu_copy") == [
+        ("HtoD", 616, None, "device", None, 0)
+    ]
     assert store.rows("SELECT grid, block, link FROM kernel") == [(None, None, "no_launch")]
     assert store.rows("SELECT blocking FROM host_call") == [(True,)]
     assert store.scalar("SELECT profiler_version FROM source") == "roctracer 4.1, HIP runtime 6.4.43483"
 
 
 def test_collectives_triton_and_graph_fields(load, make):
-    nccl = {"Collective name": "_allgather_base", "dtype": "BFloat16", "In msg nelems": 25136, "Group size": 8}
+    nccl = {
+        "Collective name": "_allgather_base",
+        "dtype": "BFloat16",
+        "In msg nelems": 25136,
+        "Group size": 8,
+    }
     events = [
         make.op("record_param_comms", 10, 30, 1, **nccl),
-        make.op("triton_poi_fused", 50, 30, 2, kernel_backend="triton", kernel_file="/tmp/t_root/ab/cab.py", num_warps=4, kernel_kwargs="XBLOCK=8"),
+        make.op(
+            "triton_poi_fused",
+            50,
+            30,
+            2,
+            kernel_backend="triton",
+            kernel_file="/tmp/t_root/ab/cab.py",
+            num_warps=4,
+            kernel_kwargs="XBLOCK=8",
+        ),
         make.device("ncclDevKernel", 60, 30, 5, 1, **nccl),
         make.device("replayed", 70, 30, 6, **{"graph id": 3, "graph node id": 77}),
     ]
     store = load(make.text(events), linked=True)
-    extra = [json.loads(row[0]) for row in store.rows("SELECT extra FROM op JOIN signature USING (signature_id) ORDER BY op_id")]
+    extra = [
+        json.loads(row[0])
+        for row in store.rows("SELECT extra FROM op JOIN signature USING (signature_id) ORDER BY op_id")
+    ]
     assert extra == [
-        {"Collective name": "_allgather_base", "dtype": "BFloat16", "In msg nelems": "25136", "Group size": "8"},
+        {
+            "Collective name": "_allgather_base",
+            "dtype": "BFloat16",
+            "In msg nelems": "25136",
+            "Group size": "8",
+        },
         {"kernel_backend": "triton", "num_warps": "4", "kernel_kwargs": "XBLOCK=8", "kernel_file": "cab.py"},
     ]
     assert store.rows("SELECT extra IS NOT NULL, graph_id, graph_node_id FROM kernel LEFT JOIN signature USING (signature_id) ORDER BY kernel_id") == [
@@ -115,11 +169,15 @@ def test_every_other_record(load, make):
     assert store.rows("SELECT origin, process, thread_or_stream, start_ns, dur_ns, text FROM annotation ORDER BY annotation_id") == [
         ("user_annotation", 7, 8, 0, 50_000, "execute_context_1(8)_generation_0(0)"), ("gpu_user_annotation", 0, 7, 30_000, 15_000, "x"),
     ]  # fmt: skip
-    assert store.rows("SELECT start_ns, dur_ns, kind FROM profiler_overhead") == [(3000, 3000, "Buffer Flush")]
-    assert store.rows("SELECT device_id, stream, start_ns, dur_ns, kind, wait_on_stream, correlation FROM sync") == [
-        (0, 7, 43_000, 4000, "Stream Sync", -1, 12)
+    assert store.rows("SELECT start_ns, dur_ns, kind FROM profiler_overhead") == [
+        (3000, 3000, "Buffer Flush")
     ]
-    assert store.rows("SELECT ts_ns, bytes, total_allocated, total_reserved, device_type, device_id FROM memory_event") == [(2000, -8, 40, 100, 1, 0)]
+    assert store.rows(
+        "SELECT device_id, stream, start_ns, dur_ns, kind, wait_on_stream, correlation FROM sync"
+    ) == [(0, 7, 43_000, 4000, "Stream Sync", -1, 12)]
+    assert store.rows(
+        "SELECT ts_ns, bytes, total_allocated, total_reserved, device_type, device_id FROM memory_event"
+    ) == [(2000, -8, 40, 100, 1, 0)]
     assert store.rows("SELECT count, message FROM ingest_note WHERE code = 'unknown-category'") == [
         (1, "1 events of category 'new_thing' are not used")
     ]
@@ -138,26 +196,42 @@ class TestImpossibleTimes:
 
     def test_a_start_at_zero_does_not_move_the_origin(self, load, make):
         day = 86_400 * 10**6
-        events = [make.op("a", 900 * day + i, 1, i + 1) for i in range(5)] + [make.device("ok", 900 * day + 3, 1, 8), make.device("zero", 0, 0, 9)]
+        events = [make.op("a", 900 * day + i, 1, i + 1) for i in range(5)] + [
+            make.device("ok", 900 * day + 3, 1, 8),
+            make.device("zero", 0, 0, 9),
+        ]
         store = load(make.text(events))
         assert store.scalar("SELECT origin_ns FROM source") == 900 * day * 1000
         assert store.count("raw_kernel") == 1 and self.dropped(store) == 1
 
     def test_a_missing_time(self, load, make):
-        events = [*make.small(), {k: v for k, v in make.device("x", 50, 1, 9).items() if k != "ts"}, {k: v for k, v in make.device("y", 50, 1, 9).items() if k != "dur"}]
+        events = [
+            *make.small(),
+            {k: v for k, v in make.device("x", 50, 1, 9).items() if k != "ts"},
+            {k: v for k, v in make.device("y", 50, 1, 9).items() if k != "dur"},
+        ]
         store = load(make.text(events))
         assert store.count("raw_kernel") == 1 and self.dropped(store) == 2
 
     def test_a_long_kernel_that_the_host_waited_for_stays(self, load, make):
         """30 s on the device, and a synchronize as long: nothing impossible about it."""
-        events = [*make.small(), make.call("cudaDeviceSynchronize", 50, 30_000_000, 20), make.device("long", 60, 30_000_000, 12)]
+        events = [
+            *make.small(),
+            make.call("cudaDeviceSynchronize", 50, 30_000_000, 20),
+            make.device("long", 60, 30_000_000, 12),
+        ]
         store = load(make.text(events))
         assert store.count("raw_kernel") == 2 and self.dropped(store) is None
 
     def test_nan_and_n_a(self, load, make):
-        text = make.text([*make.small(), make.device("bad", "@", 1, 12), make.device("good", 50, 2, 13, note="@@")])
+        text = make.text(
+            [*make.small(), make.device("bad", "@", 1, 12), make.device("good", 50, 2, 13, note="@@")]
+        )
         store = load(text.replace('"@"', "NaN").replace('"@@"', "N/A"))
-        assert {r[0] for r in store.rows("SELECT text FROM raw_kernel JOIN name USING (name_id)")} == {"gemm", "good"}
+        assert {r[0] for r in store.rows("SELECT text FROM raw_kernel JOIN name USING (name_id)")} == {
+            "gemm",
+            "good",
+        }
         assert self.dropped(store) == 1
 
 
@@ -173,21 +247,37 @@ def test_ranks_merged_into_one_file_are_refused(load, make):
 class TestWithoutGpu:
     def test_self_intervals_are_the_kernels(self, load, make):
         """a 0-100 us holds b 10-40 (holding c 20-30) and d 50-100, so a runs 0-10 and 40-50, b 10-20 and 30-40."""
-        events = [make.op("a", 1000, 100, 1), make.op("b", 1010, 30, 2), make.op("c", 1020, 10, 3), make.op("d", 1050, 50, 4)]
+        events = [
+            make.op("a", 1000, 100, 1),
+            make.op("b", 1010, 30, 2),
+            make.op("c", 1020, 10, 3),
+            make.op("d", 1050, 50, 4),
+        ]
         store = load(make.text(events), linked=True)
-        got = store.rows("SELECT text, start_ns, dur_ns, device_id, stream, link FROM kernel JOIN name USING (name_id) ORDER BY kernel_id")
+        got = store.rows(
+            "SELECT text, start_ns, dur_ns, device_id, stream, link FROM kernel JOIN name USING (name_id) ORDER BY kernel_id"
+        )
         us = 1000
         assert got == [
             ("a", 0, 10 * us, -1, 7, "external_id"), ("b", 10 * us, 10 * us, -1, 7, "external_id"), ("c", 20 * us, 10 * us, -1, 7, "external_id"),
             ("b", 30 * us, 10 * us, -1, 7, "external_id"), ("a", 40 * us, 10 * us, -1, 7, "external_id"), ("d", 50 * us, 50 * us, -1, 7, "external_id"),
         ]  # fmt: skip
         assert store.rows("SELECT device_id, name, active FROM device") == [(-1, "cpu", True)]
-        assert store.rows("SELECT text FROM kernel JOIN op USING (op_id) JOIN name ON name.name_id = op.name_id ORDER BY kernel_id") == [(r[0],) for r in got]
+        assert store.rows(
+            "SELECT text FROM kernel JOIN op USING (op_id) JOIN name ON name.name_id = op.name_id ORDER BY kernel_id"
+        ) == [(r[0],) for r in got]
 
     def test_threads_are_streams(self, load, make):
-        events = [make.op("a", 10, 100, 1, tid=1), make.op("b", 20, 30, 2, tid=2), make.op("c", 20, 30, 3, tid=1)]
+        events = [
+            make.op("a", 10, 100, 1, tid=1),
+            make.op("b", 20, 30, 2, tid=2),
+            make.op("c", 20, 30, 3, tid=1),
+        ]
         store = load(make.text(events), linked=True)
-        assert store.rows("SELECT stream, sum(dur_ns) FROM kernel GROUP BY 1 ORDER BY 1") == [(1, 100_000), (2, 30_000)]
+        assert store.rows("SELECT stream, sum(dur_ns) FROM kernel GROUP BY 1 ORDER BY 1") == [
+            (1, 100_000),
+            (2, 30_000),
+        ]
 
     def test_a_gpu_named_but_unrecorded_is_said(self, load, make, notes):
         events = [make.op("a", 10, 100, 1), make.call("cudaLaunchKernel", 20, 5, 4, 1)]

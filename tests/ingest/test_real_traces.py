@@ -30,17 +30,27 @@ def test_every_event_arrives_with_its_exact_time(real, load, events_of):
     assert origin == base + min(nanoseconds(e["ts"]) for e in used + annotations)
     for table, categories in CATEGORIES.items():
         expected = Counter(
-            (e["name"], base + nanoseconds(e["ts"]), nanoseconds(e["dur"]), e["args"].get("correlation"), e["args"].get("External id"))
+            (
+                e["name"],
+                base + nanoseconds(e["ts"]),
+                nanoseconds(e["dur"]),
+                e["args"].get("correlation"),
+                e["args"].get("External id"),
+            )
             for e in events
             if e.get("cat") in categories
         )
         correlation = "NULL" if table == "raw_op" else "correlation"
         got = Counter(
-            store.rows(f"SELECT text, start_ns + {origin}, dur_ns, {correlation}, external_id FROM {table} JOIN name USING (name_id)")
+            store.rows(
+                f"SELECT text, start_ns + {origin}, dur_ns, {correlation}, external_id FROM {table} JOIN name USING (name_id)"
+            )
         )
         assert got == expected, table
     got = Counter(store.rows(f"SELECT text, start_ns + {origin}, dur_ns FROM annotation"))
-    assert got == Counter((e["name"], base + nanoseconds(e["ts"]), nanoseconds(e["dur"])) for e in annotations)
+    assert got == Counter(
+        (e["name"], base + nanoseconds(e["ts"]), nanoseconds(e["dur"])) for e in annotations
+    )
 
 
 def test_arguments_survive(real, load, events_of):
@@ -50,11 +60,22 @@ def test_arguments_survive(real, load, events_of):
     def compact(value):
         return None if value is None else str(value).replace(" ", "")
 
-    shapes = Counter(str(e["args"]["Input Dims"]).replace(" ", "") for e in events if e.get("cat") == "cpu_op" and "Input Dims" in e["args"])
-    got = store.rows("SELECT input_dims, count(*) FROM raw_op JOIN signature USING (signature_id) WHERE input_dims IS NOT NULL GROUP BY ALL")
+    shapes = Counter(
+        str(e["args"]["Input Dims"]).replace(" ", "")
+        for e in events
+        if e.get("cat") == "cpu_op" and "Input Dims" in e["args"]
+    )
+    got = store.rows(
+        "SELECT input_dims, count(*) FROM raw_op JOIN signature USING (signature_id) WHERE input_dims IS NOT NULL GROUP BY ALL"
+    )
     assert dict(got) == dict(shapes)
     grids = Counter(
-        (compact(e["args"].get("grid")), compact(e["args"].get("block")), e["args"].get("registers per thread"), e["args"]["stream"])
+        (
+            compact(e["args"].get("grid")),
+            compact(e["args"].get("block")),
+            e["args"].get("registers per thread"),
+            e["args"]["stream"],
+        )
         for e in events
         if e.get("cat") == "kernel"
     )
@@ -62,7 +83,9 @@ def test_arguments_survive(real, load, events_of):
     copied = Counter((e["args"]["bytes"], e["name"]) for e in events if e.get("cat") == "gpu_memcpy")
     assert Counter(store.rows("SELECT bytes, text FROM raw_gpu_copy JOIN name USING (name_id)")) == copied
     memory = [e["args"]["Bytes"] for e in events if e["name"] == "[memory]"]
-    assert store.rows("SELECT count(*), coalesce(sum(bytes), 0) FROM memory_event") == [(len(memory), sum(memory))]
+    assert store.rows("SELECT count(*), coalesce(sum(bytes), 0) FROM memory_event") == [
+        (len(memory), sum(memory))
+    ]
 
 
 def test_frames_are_counted_and_the_file_is_left_alone(real, load, events_of, notes):
@@ -71,7 +94,9 @@ def test_frames_are_counted_and_the_file_is_left_alone(real, load, events_of, no
     store = load(real)
     frames = sum(e.get("cat") == "python_function" for e in events)
     assert notes(store) == {"python-stacks": frames}
-    assert store.scalar("SELECT sha256 FROM source") == before == hashlib.sha256(real.read_bytes()).hexdigest()
+    assert (
+        store.scalar("SELECT sha256 FROM source") == before == hashlib.sha256(real.read_bytes()).hexdigest()
+    )
 
 
 def test_devices(real, load, events_of):

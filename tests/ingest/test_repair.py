@@ -57,14 +57,24 @@ def test_each_defect(what, text, name):
 
 def test_bad_utf8():
     damage = Damage()
-    result = clean(b", ".join([BEFORE.encode(), event('"a@b"').encode().replace(b"@", b"\xff\xfe"), AFTER.encode()]), 0, damage)
+    result = clean(
+        b", ".join([BEFORE.encode(), event('"a@b"').encode().replace(b"@", b"\xff\xfe"), AFTER.encode()]),
+        0,
+        damage,
+    )
     assert [e["name"] for e in json.loads(b"[" + result.body + b"]")] == ["before", "a\ufffd\ufffdb", "after"]
     assert (damage.repaired, damage.quarantined) == (1, 0)
 
 
 @pytest.mark.parametrize(
     ("written", "microseconds"),
-    [("0.-05", "-0.005"), ("-12.-345", "-12.345"), ("1712195495505582.988", "1712195495505582.988"), ('"42.5"', "42.5"), ("7e3", "7e3")],
+    [
+        ("0.-05", "-0.005"),
+        ("-12.-345", "-12.345"),
+        ("1712195495505582.988", "1712195495505582.988"),
+        ('"42.5"', "42.5"),
+        ("7e3", "7e3"),
+    ],
 )
 def test_times_keep_every_digit(written, microseconds):
     """kineto prints -5 ns as 0.-05 (printf %03 of a negative number); an epoch in microseconds needs 19 digits."""

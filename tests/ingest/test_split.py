@@ -24,7 +24,16 @@ CATS = st.sampled_from(["cpu_op", "kernel", "ac2g", "python_function", "python_f
 
 @st.composite
 def an_event(draw):
-    event = {"ph": "X", "cat": draw(CATS), "name": draw(TEXT), "pid": 1, "tid": 2, "ts": draw(st.integers(0, 10**6)), "dur": 1, "args": draw(ARGS)}
+    event = {
+        "ph": "X",
+        "cat": draw(CATS),
+        "name": draw(TEXT),
+        "pid": 1,
+        "tid": 2,
+        "ts": draw(st.integers(0, 10**6)),
+        "dur": 1,
+        "args": draw(ARGS),
+    }
     if draw(st.booleans()):
         del event["cat"]  # metadata events have none
         event["ph"] = "M"
@@ -35,7 +44,7 @@ def an_event(draw):
 
 LAYOUTS = {
     "native": lambda doc: json.dumps(doc, indent=2),
-    "one line": lambda doc: json.dumps(doc),
+    "one line": json.dumps,
     "compact": lambda doc: json.dumps(doc, separators=(",", ":")),
     "unicode": lambda doc: json.dumps(doc, ensure_ascii=False),
     "spread": lambda doc: json.dumps(doc, separators=(" ,\r\n\t ", " : ")),
@@ -53,14 +62,24 @@ def split(path: Path, chunk_bytes: int, keep_python: bool = False):
     return events, splitter.stream
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    max_examples=100,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(
     events=st.lists(an_event(), max_size=30), layout=st.sampled_from(sorted(LAYOUTS)), chunk_bytes=st.integers(1, 3000),
     after=st.lists(st.dictionaries(TEXT, TEXT, max_size=2), max_size=4), keep=st.booleans(),
 )  # fmt: skip
 def test_same_events_at_every_chunk_size(tmp_path, events, layout, chunk_bytes, after, keep):
     path = tmp_path / "trace.json"
-    document = {"schemaVersion": 1, "note": "}, {", "traceEvents": events, "deviceProperties": after, "traceName": "a ] b"}
+    document = {
+        "schemaVersion": 1,
+        "note": "}, {",
+        "traceEvents": events,
+        "deviceProperties": after,
+        "traceName": "a ] b",
+    }
     path.write_text(LAYOUTS[layout](document), encoding="utf-8")
     got, stream = split(path, chunk_bytes, keep)
     frames = [e for e in events if e.get("cat") == "python_function"]
@@ -73,8 +92,16 @@ def test_same_events_at_every_chunk_size(tmp_path, events, layout, chunk_bytes, 
         assert tail["deviceProperties"] == after and tail["traceName"] == "a ] b"
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-@given(events=st.lists(an_event(), min_size=1, max_size=12), share=st.floats(0, 1), chunk_bytes=st.integers(1, 2000))
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(
+    events=st.lists(an_event(), min_size=1, max_size=12),
+    share=st.floats(0, 1),
+    chunk_bytes=st.integers(1, 2000),
+)
 def test_a_cut_file_loses_only_what_was_cut(tmp_path, events, share, chunk_bytes):
     """All events that end before the cut arrive; at most the one that was cut is counted as unreadable."""
     path = tmp_path / "trace.json"
@@ -90,7 +117,9 @@ def test_a_cut_file_loses_only_what_was_cut(tmp_path, events, share, chunk_bytes
             whole.append(event)
         at += 2
     got, stream = split(path, chunk_bytes, keep_python=True)
-    essence = [(e["name"], e["ts"], e.get("cat")) for e in got]  # the last ones may come with their known fields only
+    essence = [
+        (e["name"], e["ts"], e.get("cat")) for e in got
+    ]  # the last ones may come with their known fields only
     assert essence == [(e["name"], e["ts"], e.get("cat")) for e in whole]
     assert stream.truncated
     assert stream.damage.quarantined <= 1 and stream.damage.repaired == 0
@@ -129,7 +158,16 @@ def test_an_event_too_large_is_left_out(tmp_path, make, monkeypatch):
     """The limit is 64 MB; here 4 kB, with an event of 50 kB between two others."""
     monkeypatch.setattr("diagnose.ingest.kineto.split.MAX_EVENT_BYTES", 4000)
     path = tmp_path / "t.json"
-    path.write_text(make.text([make.op("a", 1, 1, 1), make.op("b" * 50_000, 2, 1, 2), make.op("c", 3, 1, 3), make.op("d", 4, 1, 4)]))
+    path.write_text(
+        make.text(
+            [
+                make.op("a", 1, 1, 1),
+                make.op("b" * 50_000, 2, 1, 2),
+                make.op("c", 3, 1, 3),
+                make.op("d", 4, 1, 4),
+            ]
+        )
+    )
     got, stream = split(path, 1000)
     assert [e["name"] for e in got] == ["a", "c", "d"]
     assert stream.damage.quarantined == 1
@@ -138,14 +176,26 @@ def test_an_event_too_large_is_left_out(tmp_path, make, monkeypatch):
 def test_full_load_is_the_same_at_every_chunk_size(load, make):
     events = []
     for i in range(12):
-        events += [make.op("aten::mm", 100 * i, 50, 2 * i + 1), make.call("cudaLaunchKernel", 100 * i + 5, 5, i + 1, 2 * i + 1)]
-        events += [make.python("f", 100 * i, 90), make.device(f"k{i % 3}", 100 * i + 30, 20, i + 1, 2 * i + 1)]
+        events += [
+            make.op("aten::mm", 100 * i, 50, 2 * i + 1),
+            make.call("cudaLaunchKernel", 100 * i + 5, 5, i + 1, 2 * i + 1),
+        ]
+        events += [
+            make.python("f", 100 * i, 90),
+            make.device(f"k{i % 3}", 100 * i + 30, 20, i + 1, 2 * i + 1),
+        ]
     text = make.text(events)
     query = "SELECT kernel_id, text, start_ns, dur_ns, op_id, launch_id, link FROM kernel JOIN name USING (name_id) ORDER BY kernel_id"
     results = []
     for size in (200, 1000, 1 << 20):
         store = load(text, linked=True, chunk_bytes=size)
-        results.append((store.rows(query), store.rows("FROM op ORDER BY op_id"), store.rows("FROM name ORDER BY name_id")))
+        results.append(
+            (
+                store.rows(query),
+                store.rows("FROM op ORDER BY op_id"),
+                store.rows("FROM name ORDER BY name_id"),
+            )
+        )
     assert len(results[0][0]) == 12
     assert results[0] == results[1] == results[2]
 
