@@ -23,6 +23,12 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "scenarios"))
 
 from accuracy_tables import report
 
+# The product's serving settings by cause, and the simulator's change that carries each out.
+SERVING_CHANGES = {
+    "kv_pool": "kv-double", "slot_cap": "slots-double", "token_budget": "budget-double", "conservative": "admit-early",
+    "prefill_interference": "budget-quarter", "host_per_step": "async-scheduling", "load": "load-double",
+}  # fmt: skip
+
 SETS = {"develop": 0, "calibrate": 100_000, "report": 200_000}
 
 
@@ -101,9 +107,11 @@ def settle(made: Any, found: Any) -> Iterator[dict[str, Any]]:
     from sim.outcome import serving_ratio, trace_ratio
 
     from diagnose.rules.experiments import CHANGES
+    from diagnose.rules.serving_experiments import SETTINGS
 
     ids = {c.change: c.id for c in CHANGES}
-    done: dict[tuple[str, str], float | None] = {}
+    ids |= {SETTINGS[cause].change: change for cause, change in SERVING_CHANGES.items() if cause in SETTINGS}
+    done: dict[tuple[str, str, str | None], float | None] = {}
     for h in found.hypotheses:
         x = h.experiment
         if (
@@ -116,11 +124,14 @@ def settle(made: Any, found: Any) -> Iterator[dict[str, Any]]:
         change = ids.get(x.change)
         if change is None:
             continue
-        key = (change, x.metric)
+        phase = x.phase if x.phase in ("prefill", "decode", "mixed") else None
+        key = (change, x.metric, phase)
         if key not in done:
             if made.run is not None and _of_step(x.metric):
                 world = made.variant.real or made.run.world
-                done[key] = trace_ratio(world, change, x.metric, None if made.variant.real else made.run)
+                done[key] = trace_ratio(
+                    world, change, x.metric, phase, None if made.variant.real else made.run
+                )
             elif made.served is not None and not _of_step(x.metric):
                 done[key] = serving_ratio(made.variant.serve, change, made.truth.objective)
         ratio = done.get(key)

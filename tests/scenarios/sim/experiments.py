@@ -47,7 +47,9 @@ SERVING: dict[str, Callable[[Serve], Serve]] = {
     "kv-fp8": lambda s: replace(s, kv_tokens=2 * s.kv_tokens, options=replace(s.options, kv_dtype="fp8")),
     "slots-double": lambda s: replace(s, max_seqs=2 * s.max_seqs),
     "budget-double": lambda s: replace(s, token_budget=2 * s.token_budget),
-    "budget-quarter": lambda s: replace(s, token_budget=max(64, s.token_budget // 4)),
+    # A budget on a step also chunks prompts that were computed whole.
+    "budget-quarter": lambda s: replace(s, chunked=True, token_budget=max(64, s.token_budget // 4)),
+    "admit-early": lambda s: replace(s, reserve=0.3 * s.reserve),
     "chunked": lambda s: replace(s, chunked=True),
     "async-scheduling": lambda s: replace(s, async_scheduling=True),
     "cuda-graphs": lambda s: replace(s, graphs=True, graph_max=1 << 20),
@@ -63,8 +65,3 @@ SERVING: dict[str, Callable[[Serve], Serve]] = {
 def after(world: World, change: str, again: int = 1) -> World:
     """The world after a change, with other noise and its own luck of the run."""
     return replace(TRACE[change](world), again=again)
-
-
-def after_serving(s: Serve, change: str, again: int = 1) -> Serve:
-    """The deployment after a change; the same requests, other noise."""
-    return SERVING[change](s) if not again else replace(SERVING[change](s), noise=s.noise)

@@ -103,7 +103,7 @@ class Served:
     requests: list[Request]
     steps: list[StepRecord]
     blocks: int
-    contexts_at: dict[int, tuple[int, ...]]
+    contexts: list[tuple[int, ...]]  # of the decoding sequences, by step
 
     @property
     def duration_s(self) -> float:
@@ -353,7 +353,7 @@ def serve(s: Serve) -> Served:
     engine, todo = _Engine(s), deque(arrivals(s))
     everyone = list(todo)
     now, steps, active, step = 0, [], 0, 0
-    contexts: dict[int, tuple[int, ...]] = {}
+    contexts: list[tuple[int, ...]] = []
     while todo or engine.waiting or engine.running:
         if s.load.concurrency:
             while todo and active < s.load.concurrency:
@@ -371,7 +371,8 @@ def serve(s: Serve) -> Served:
         if not chunks and not decodes:
             raise RuntimeError("a request does not fit the KV pool")
         prefill = [(n, r.computed + n) for r, n in chunks]
-        context = sum(r.total for r in decodes)
+        decoding = tuple(r.total for r in decodes)
+        context = sum(decoding)
         _, wall = step_ns(s, prefill, len(decodes), context)
         factor = rng.lognormal(s.noise, s.seed, 44, step)
         sampled = len(decodes) + sum(1 for r, n in chunks if r.computed + n >= r.total)
@@ -389,8 +390,7 @@ def serve(s: Serve) -> Served:
             r.computed = r.total
         if s.load.shared_prefix and any(r.computed >= s.load.shared_prefix for r, _ in chunks):
             engine.shared_ready = True
-        if len(decodes) and step % 8 == 0:
-            contexts[step] = tuple(r.total for r in decodes)
+        contexts.append(decoding)
         for r in [*(r for r, _ in chunks), *decodes]:
             if r.computed >= r.total:
                 r.generated += 1

@@ -22,6 +22,16 @@ class Run:
         """Steady time per step on the slowest rank: from one step's end on the device to the next, the first left out."""
         return max(_period(r.step_device_ends) for r in self.ranks)
 
+    def phase_time_ns(self, phase: str | None) -> float:
+        """The same for the steps of one phase; all steps where the phase has none after the first step."""
+        mine = [i for i, p in enumerate(self.world.plans) if i and (phase is None or p.phase == phase)]
+        if not mine:
+            return self.step_time_ns
+        return max(
+            sum(r.step_device_ends[i] - r.step_device_ends[i - 1] for i in mine) / len(mine)
+            for r in self.ranks
+        )
+
     @property
     def busy_ns(self) -> int:
         """Device time of rank 0 covered by at least one activity."""
@@ -135,7 +145,8 @@ def _forward(r: Rank, plan: StepPlan) -> Host:
     ahead: dict[int, tuple[Signal, ...]] = {}
     if w.offload.bytes_per_layer and w.offload.overlap:
         ahead[1] = yield from _fetch(r, 1)
-    if w.graphs and not (host.syncs or w.offload.bytes_per_layer or w.piecewise or host.small_copies):
+    graphs = w.graphs and not plan.prefill and len(plan.decode) <= w.graph_max
+    if graphs and not (host.syncs or w.offload.bytes_per_layer or w.piecewise or host.small_copies):
         yield from r.replay([pair for group in indexed for pair in group], graph=1)
         return
     for g, group in enumerate(indexed):
@@ -153,9 +164,9 @@ def _forward(r: Rank, plan: StepPlan) -> Host:
             for i in range(host.small_copies):
                 yield from r.copy("HtoD", 4096.0, pageable=not host.small_async, index=2000 + g * 64 + i)
         before = len(r.gpu.activities)
-        if w.graphs and w.piecewise and inside:
+        if graphs and w.piecewise and inside:
             yield from _piecewise(r, group, g)
-        elif w.graphs:
+        elif graphs:
             yield from r.replay(group, graph=g)
         else:
             yield from r.eager(iter(group))

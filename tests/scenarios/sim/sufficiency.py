@@ -70,6 +70,13 @@ def judge_serving(truth: Truth, s: Serve, run: Served, evidence: frozenset[str],
     ):
         truth.sufficient = False
         truth.notes.append("what the device does inside a step was not recorded")
+    prompts = world is not None and any(p.prefill for p in world.plans)
+    decodes = world is not None and any(p.decode for p in world.plans)
+    if truth.limit in DEVICE_LIMITS and (
+        (truth.objective == "ttft" and not prompts) or (truth.objective == "itl" and not decodes)
+    ):
+        truth.sufficient = False
+        truth.notes.append("no step of the kind that decides this objective was captured")
     if truth.limit == "scheduling" and not _by_counters(truth) and not trace:
         truth.sufficient = False
         truth.notes.append("time between steps was not recorded")

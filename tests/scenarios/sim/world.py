@@ -72,6 +72,7 @@ class World:
     offload: Offload = field(default_factory=Offload)
     profile: Profile = field(default_factory=Profile)
     graphs: bool = False
+    graph_max: int = 1 << 20  # larger decode batches, and steps with prompt tokens, launch kernel by kernel
     piecewise: bool = False  # graphs around an eager attention
     opaque_graphs: bool = False
     async_scheduling: bool = False
