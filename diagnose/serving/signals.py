@@ -27,6 +27,20 @@ DEFAULT_SLOTS = (128, 256, 512, 1024)
 assumed."""
 
 
+FREE_SLOTS = 2
+"""One or two slots are free at the moment a level is read, between a request's end and the next schedule."""
+OTHER_LOAD = 0.5
+MIN_DECODING = 4.0
+LEVELS = (
+    "running",
+    "waiting",
+    "waiting_capacity",
+    "waiting_deferred",
+    "kv_usage",
+    "used_tokens",
+    "swa_usage",
+)
+"""Levels this far below Little's law are of another load; under four sequences the law itself is coarse."""
 PLATEAU_SAMPLES = 3
 PLATEAU_SHARE = 0.75
 """Running at one and the same number in three of four loaded samples is a cap."""
@@ -47,6 +61,7 @@ def _origin(evidence: Evidence, metric: str) -> str:
 
 def derive_signals(evidence: Evidence, pool_tokens: float | None = None) -> Signals:
     """All signals of the evidence. `pool_tokens`: a computed pool, used where no source states one."""
+    evidence = of_the_load(evidence)
     s = Signals(engine=evidence.setting("engine"))
     _levels(s, evidence)
     _load(s, evidence)
@@ -57,6 +72,32 @@ def derive_signals(evidence: Evidence, pool_tokens: float | None = None) -> Sign
     _host(s, evidence)
     _config(s, evidence)
     return s
+
+
+def of_the_load(evidence: Evidence) -> Evidence:
+    """The evidence without its levels where they are not of the benchmark's load.
+
+    Little's law gives the sequences that decoded at a time, throughput x time per token; a median level
+    below half of it is of another stretch of the server's life (its start, its tail, another hour).
+    """
+    rate = evidence.stat_value("output_tok_s", "bench")
+    tpot = evidence.stat("tpot_ms", "mean", "bench") or evidence.stat("itl_ms", "mean", "bench")
+    rows = _loaded(evidence)
+    running = sorted(r for r, _ in rows) or sorted(v for _, v in engine_totals(evidence, "running") if v > 0)
+    if not (rate and tpot and running):
+        return evidence
+    decoding = rate * tpot / 1e3
+    if decoding < MIN_DECODING or quantile(running, 0.5) >= OTHER_LOAD * decoding:
+        return evidence
+    kept = [x for x in evidence.samples if x.metric not in LEVELS]
+    out = Evidence(kept, evidence.requests, evidence.settings, evidence.notes, evidence.engines)
+    out.note(
+        "levels-of-another-load",
+        f"the engine's levels ({quantile(running, 0.5):.0f} running) are not of the benchmark ({decoding:.0f} by its "
+        "throughput and time per token); they were left out",
+        "warning",
+    )
+    return out
 
 
 def _loaded(evidence: Evidence) -> list[tuple[float, float]]:
@@ -240,7 +281,8 @@ def _slots(s: Signals, e: Evidence) -> None:
             text = f"running stands still at {top:.0f} while requests wait and the pool has room"
             s.slot_cap = Fact(top, "requests", "derived", text)
     if s.slot_cap and running and s.running and s.running.provenance == "measured":
-        share = sum(1 for r in running if r >= AT * s.slot_cap.value) / len(running)
+        edge = min(AT * s.slot_cap.value, s.slot_cap.value - FREE_SLOTS)
+        share = sum(1 for r in running if r >= edge) / len(running)
         s.at_cap_share = Fact(share, "share", "measured", "loaded samples with all slots taken")
 
 

@@ -6,7 +6,7 @@ from serving_forms import bench_json, vllm_log
 from diagnose.serving.gap_laws import GapPoint, gap_law, stalls
 from diagnose.serving.limit_types import THRESHOLDS
 from diagnose.serving.limits import OBJECTIVES, TraceFacts, assess
-from diagnose.serving.signals import Signals
+from diagnose.serving.signals import Signals, derive_signals
 
 
 def test_empty_evidence_knows_nothing(signals):
@@ -186,3 +186,23 @@ def test_what_is_ruled_out_says_why(signals):
     a = assess(signals(log=level()), "throughput")
     demand = next(c for c in a.candidates if c.limit == "demand")
     assert demand.statement.startswith("not so: loaded samples with requests waiting: 100%")
+
+
+@pytest.mark.parametrize(("running", "kept"), [(31, True), (30, False)])
+def test_levels_of_another_load_are_left_out(make, signals, running, kept):
+    """2,057 tok/s at 29.9 ms a token are 61.5 sequences decoding: a log whose levels say 30 is of another hour."""
+    bench = bench_json(output_throughput=2057.0, mean_tpot_ms=29.9, max_concurrency=200, num_prompts=400)
+    log = vllm_log([(running, 0, 3.0, 0)] * 10, pool=93_872)
+    s = signals(log=log, bench=bench)
+    assert (s.kv_usage is not None) is kept
+    if not kept:
+        assert s.running.value == pytest.approx(61.5, abs=0.1)
+        e = make(log=log, bench=bench)
+        derive_signals(e)
+        assert any(n.code == "levels-of-another-load" for n in e.notes)
+
+
+@pytest.mark.parametrize(("running", "limit"), [(14, True), (13, False)])
+def test_free_slots_edge(signals, running, limit):
+    a = assess(signals(log=vllm_log([(running, 61, 5.0, 0)] * 10, pool=2_000_000, seqs=16)), "throughput")
+    assert (a.limits == ["scheduling"]) is limit
