@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from diagnose.contract import Diagnosis
-from diagnose.reports import kernels, tables, view
+from diagnose.reports import evidence, kernels, tables, view
 from diagnose.reports.charts import attribution, counters, latency, memory, roofline, timeline, what_if
 from diagnose.reports.charts.figure import Column, Figure, Table
 from diagnose.reports.json import to_json
@@ -233,11 +233,13 @@ def _context(d: Diagnosis) -> dict[str, Any]:
         **_figures(d),
         **_kernels(d),
         "throughput": _throughput(d),
-        "representative_message": tables.message_of(d.representative),
-        "representative": tables.key_values("Is the capture representative of the deploy?", d.representative),
+        "representative": evidence.representative(d),
+        "latency_sources": evidence.latency_sources(d),
+        "latency_remarks": evidence.latency_remarks(d),
+        "memory_remarks": evidence.memory_remarks(d),
         "kv": tables.key_values("KV cache", d.kv),
-        "rank_message": tables.message_of(d.rank_summary),
-        "rank_table": tables.key_values("Ranks", d.rank_summary),
+        "rank_message": evidence.straggler(d),
+        "rank_tables": evidence.rank_tables(d),
         "notes": view.notes(d),
         "coverage": tables.coverage_table(d),
         "unmodelled": _unmodelled(d),

@@ -7,7 +7,7 @@ from typing import Any
 from diagnose.contract import Diagnosis
 from diagnose.reports.charts.figure import Column, Table
 from diagnose.reports.numbers import UNKNOWN, byte_size, count, duration, percent, sig3, time_unit
-from diagnose.reports.text import clean, sentence, shorten
+from diagnose.reports.text import clean, shorten
 from diagnose.reports.words import words
 
 
@@ -135,11 +135,6 @@ def key_values(title: str, values: dict[str, Any] | None) -> Table | None:
 
     add("", values)
     return Table(title, [Column("what", numeric=False), Column("value", "", provenance, numeric=False)], rows)
-
-
-def message_of(values: dict[str, Any] | None) -> str:
-    """The sentence that a free-form part carries, if any."""
-    return sentence((values or {}).get("message"))
 
 
 def _plain(key: str, value: Any) -> str:

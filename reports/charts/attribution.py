@@ -12,7 +12,7 @@ from diagnose.reports.text import clean
 from diagnose.reports.words import BUCKET, bucket_label, is_alone, phase_name
 
 _LABEL_SHARE = 0.09  # a segment narrower than this share of the scale has no room for its number
-_HIDDEN_SHARE = 0.01  # a bar shorter than this part of the scale cannot be seen
+_HIDDEN_SHARE = 0.03  # a shorter bar tells nothing; the text below the chart has it
 _PER_STEP = "step"
 
 

@@ -27,6 +27,7 @@ METRICS = {
     "itl_ms": "inter-token latency",
     "tpot_ms": "time per output token",
     "e2e_ms": "end to end",
+    "queue_ms": "queueing",
 }
 _QUANTILES = ("p25", "p50", "p75", "p90", "p95", "p99")
 # Parts of a split have no bucket; Okabe-Ito in a fixed order, apart from the bucket colours only by context

@@ -20,7 +20,11 @@ from diagnose.reports.charts.figure import (
 from diagnose.reports.numbers import count, percent, sig3
 from diagnose.reports.text import clean
 
-_CURVES = (("step_ms", "step time", "ms per step"), ("tok_s", "throughput", "tokens per second"))
+_CURVES = (
+    ("step_ms", "step time", "ms per step"),
+    ("itl_ms", "inter-token latency", "ms per token"),
+    ("tok_s", "throughput", "tokens per second"),
+)
 
 
 def _value(row: dict[str, Any], key: str) -> float | None:
@@ -35,9 +39,18 @@ def what_if_figures(d: Diagnosis) -> list[Figure]:
     figures = []
     for key, name, unit in _CURVES:
         with_value = [r for r in rows if _value(r, key) is not None]
+        if key == "itl_ms" and all(_value(r, key) == _value(r, "step_ms") for r in with_value):
+            continue  # one token a step: the curve of the step time is this one
         if len(with_value) >= 2:
             figures.append(_figure(key, name, unit, with_value))
     return figures
+
+
+def _marks(row: dict[str, Any]) -> str:
+    """What lies at this batch, and which caps it is beyond: there the engine would not run it."""
+    marks = [clean(m) for m in row.get("marks") or []]
+    beyond = [clean(b) for b in row.get("beyond") or []]
+    return ", ".join([*marks, *(f"beyond {b}" for b in beyond)])
 
 
 def _figure(key: str, name: str, unit: str, rows: list[dict[str, Any]]) -> Figure:
@@ -55,7 +68,7 @@ def _figure(key: str, name: str, unit: str, rows: list[dict[str, Any]]) -> Figur
     marks = [(float(r["batch"]), clean(m)) for r in rows for m in r.get("marks") or []]
     slo = (
         next((v for r in rows if (v := _value(r, "slo_itl_ms")) is not None), None)
-        if key == "step_ms"
+        if key != "tok_s"
         else None
     )
     height = 260
@@ -122,7 +135,7 @@ def _figure(key: str, name: str, unit: str, rows: list[dict[str, Any]]) -> Figur
             sig3(_value(r, f"{key}_low")),
             sig3(_value(r, f"{key}_high")),
             percent(_value(r, "kv_used_share")).removesuffix(" %"),
-            clean(", ".join(map(str, r.get("marks") or []))),
+            _marks(r),
         ]
         for r in rows
     ]

@@ -117,8 +117,10 @@ class Browser:
         )
         page.call("Page.navigate", url=file.as_uri())
         ready = (
-            f"location.href === {json.dumps(file.as_uri())} && document.documentElement?.dataset.charts === 'drawn' && "
-            "(!document.getElementById('kernel-table') || document.documentElement.dataset.kernels === 'ready')"
+            f"location.href === {json.dumps(file.as_uri())} && document.documentElement?.dataset.charts === "
+            f"'drawn' && "
+            "(!document.getElementById('kernel-table') || document.documentElement.dataset.kernels === "
+            "'ready')"
         )
         deadline = time.monotonic() + self.timeout
         while not page.run(ready):

@@ -1,4 +1,5 @@
-"""A launch-bound prefill step and a decode step near the memory roof, modelled on real traces. Loaded by conftest.py."""
+"""A launch-bound prefill step and a decode step near the memory roof, modelled on real traces. Loaded by
+conftest.py."""
 
 from reports_builders import added, attribution, coverage, device, diagnosis, kernel, phase
 

@@ -1,4 +1,5 @@
-"""An inefficient prefill, a healthy one, and copies on two devices, modelled on real traces. Loaded by conftest.py."""
+"""An inefficient prefill, a healthy one, and copies on two devices, modelled on real traces. Loaded by
+conftest.py."""
 
 from reports_builders import added, attribution, coverage, device, diagnosis, kernel, phase
 

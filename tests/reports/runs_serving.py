@@ -30,6 +30,29 @@ def serving_only() -> c.Diagnosis:
             },
             "itl_ms": {"p50": 31.4, "p90": 44.0, "p99": 180.0},
             "e2e_ms": {"p50": 8123.0, "p99": 14_211.0},
+            "engine": {
+                "ttft_ms": {
+                    "mean": 498.0,
+                    "p50": 310.0,
+                    "p90": None,
+                    "p99": None,
+                    "source": "engine",
+                    "bounds": {"p50": [250, 500], "p90": [1000, 2500], "p99": [2500, None]},
+                }
+            },
+            "disagreements": [
+                {
+                    "metric": "ttft_ms",
+                    "client_mean": 512.0,
+                    "engine_mean": 402.0,
+                    "difference": 110.0,
+                    "where": "the front end",
+                }
+            ],
+            "completed": 1000.0,
+            "failed": 3.0,
+            "requests_s": 3.2,
+            "split_detail": {"ttft": {"missing": ["queue time: the engine's histogram (--metrics)"]}},
             "throughput_tok_s": 1874.3,
             "split": {
                 "ttft": {"queue": 180.3, "prefill": 110.2, "other": 10.7},
@@ -73,8 +96,19 @@ def serving_only() -> c.Diagnosis:
             for b in (1, 2, 4, 8, 16, 32, 64, 75, 96, 128)
         ],
         representative={
-            "verdict": "no trace",
-            "message": "No trace was given, so kernels were not assessed.",
+            "verdict": "no",
+            "message": "the traced steps differ from the run in batch",
+            "checks": [
+                {
+                    "quantity": "batch",
+                    "unit": "sequences",
+                    "traced": 8,
+                    "run": {"p50": 61.0},
+                    "percentile": 2.0,
+                    "inside": False,
+                }
+            ],
+            "notes": ["5 steps were traced: too few to show what happens in one step of a hundred"],
         },
         engine_config=[
             {"key": "max_num_seqs", "value": 256, "origin": "server.log"},
@@ -154,9 +188,34 @@ def eight_ranks() -> c.Diagnosis:
     top = rank(5)
     top.ranks = [rank(r) for r in range(8)]
     top.rank_summary = {
-        "slowest_rank": 5,
-        "message": "Rank 5 is last into 71 of 73 collectives.",
-        "skew_ns": 1200,
+        "ranks": [
+            {
+                "label": f"rank {r}",
+                "rank": r,
+                "device": 0,
+                "collectives": 73,
+                "matched": 73,
+                "transfer_ns": 8_000_000,
+                "wait_ns": 0 if r == 5 else 3_300_000,
+                "wait_share": 0.0 if r == 5 else 3.3 / 70,
+                "caused_wait_ns": 23_100_000 if r == 5 else 0,
+                "late_in": 71 if r == 5 else 0,
+                "skew_ns": 1200 * r,
+            }
+            for r in range(8)
+        ],
+        "straggler": {
+            "label": "rank 5",
+            "pattern": "steady",
+            "share_of_wait": 1.0,
+            "cost_ns": 3_300_000,
+            "cost_share": 3.3 / 70,
+            "late_in": 71,
+            "of": 73,
+            "cause": {"bucket": "idle_launch", "ns": 3_300_000, "detail": "launching", "kind": "host"},
+        },
+        "pipeline": None,
+        "experts": None,
     }
     top.counters = [
         {"device": 0, "metric": metric, "unit": "%", "ts_ns": t * 1_000_000, "value": base + (t * 37 % 11)}
