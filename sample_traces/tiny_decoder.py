@@ -21,7 +21,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "int8": torch.bfloat16}
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+DTYPES |= {"int8": torch.bfloat16, "fp8": torch.bfloat16}  # of the activations
 
 
 @dataclass
@@ -76,10 +77,30 @@ class Int8Linear(nn.Module):
         return out.reshape(*x.shape[:-1], -1)
 
 
+class Fp8Linear(nn.Module):
+    """A linear layer with fp8 weights on a GPU; activations are scaled by their largest value and rounded to fp8."""
+
+    def __init__(self, out_features: int, in_features: int, device: torch.device) -> None:
+        super().__init__()
+        weight = torch.randn(out_features, in_features, device=device).clamp(-4, 4).to(torch.float8_e4m3fn)
+        self.register_buffer("weight", weight)
+        self.register_buffer("scale", torch.full((), in_features**-0.5, device=device))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (..., in) -> (..., out)."""
+        flat = x.reshape(-1, x.shape[-1])
+        scale = flat.abs().amax().float().clamp(min=1e-6) / 448.0
+        narrow = (flat / scale).to(torch.float8_e4m3fn)
+        out = torch._scaled_mm(narrow, self.weight.t(), scale, self.scale, out_dtype=x.dtype)
+        return out.reshape(*x.shape[:-1], -1)
+
+
 def linear(out_features: int, in_features: int, dtype: str, device: torch.device) -> nn.Module:
     """A linear layer without bias in the wanted storage format, random weights."""
     if dtype == "int8":
         return Int8Linear(out_features, in_features, device)
+    if dtype == "fp8":
+        return Fp8Linear(out_features, in_features, device)
     layer = nn.Linear(in_features, out_features, bias=False, device=device, dtype=DTYPES[dtype])
     nn.init.normal_(layer.weight, std=in_features**-0.5)
     return layer
@@ -183,8 +204,8 @@ class TinyDecoder(nn.Module):
         compute = DTYPES[dtype]
         self.config, self.compute, self.wait_ms = config, compute, 0.0
         config.torch_dtype = str(compute).removeprefix("torch.")
-        if dtype == "int8":
-            config.quantization_config = {"quant_method": "int8_weight_only", "bits": 8}
+        if dtype in ("int8", "fp8"):
+            config.quantization_config = {"quant_method": dtype, "bits": 8}
         self.embed = nn.Embedding(config.vocab_size, config.hidden_size, dtype=compute, device=where)
         self.blocks = nn.ModuleList(
             Block(config, dtype, unfused, where) for _ in range(config.num_hidden_layers)
@@ -225,7 +246,9 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--prompt", type=int, default=128, help="tokens of the prompt")
     p.add_argument("--steps", type=int, default=24, help="decode steps after each prefill")
     p.add_argument("--repeat", type=int, default=1, help="times to run prefill and decode")
-    p.add_argument("--dtype", choices=DTYPES, default="bf16", help="weights; int8 is weight-only")
+    p.add_argument(
+        "--dtype", choices=DTYPES, default="bf16", help="weights; int8 is weight-only, fp8 needs a GPU"
+    )
     p.add_argument("--hidden", type=int, default=1024)
     p.add_argument("--ffn", type=int, default=2816)
     p.add_argument("--layers", type=int, default=4)
