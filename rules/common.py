@@ -4,7 +4,7 @@ from diagnose.contract import Evidence
 from diagnose.rules.base import Context, Threshold
 
 RELIEF = 0.5
-"""Share of a resource's time that goes when the resource is doubled: relief of compute and bandwidth is a device with
+"""Share of a resource's time that goes when the resource is doubled: relief of compute, memory bandwidth or a link is
 twice of it (nobody removes them), while overheads and waits can be removed. Limits are compared by what relief frees."""
 
 

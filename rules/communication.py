@@ -7,7 +7,7 @@ transfer). With one rank the two cannot be told apart, and confidence is capped.
 """
 
 from diagnose.rules.base import Assessment, Context, Row, Rule, Threshold
-from diagnose.rules.common import fact, ms, percent, share_of, where
+from diagnose.rules.common import RELIEF, fact, ms, percent, share_of, where
 
 THRESHOLDS = {
     "time_share": Threshold(
@@ -20,11 +20,12 @@ SINGLE_RANK_CAP = 0.6
 def assess(row: Row, context: Context, thresholds: dict[str, Threshold]) -> Assessment:
     """Share of the phase in which only collectives run, waiting split off where it is known."""
     ns = row["exposed_ns"] or 0
-    share = share_of(ns, context)
-    strong = share >= thresholds["time_share"].value
+    time_share = share_of(ns, context)
+    share = time_share * RELIEF
+    strong = time_share >= thresholds["time_share"].value
     matched = bool(row["matched"])
     evidence = [
-        fact("time when only collectives run", 100 * share, "% of observed time", note=ms(ns)),
+        fact("time when only collectives run", 100 * time_share, "% of observed time", note=ms(ns)),
         fact("collectives", row["collectives"], "calls"),
         fact("median duration", row["median_ns"] / 1e3 if row["median_ns"] else None, "µs"),
     ]
@@ -41,9 +42,9 @@ def assess(row: Row, context: Context, thresholds: dict[str, Threshold]) -> Asse
         recover_ns=(0.45 * ns, float(ns)),
         quality=quality,
         statement=(
-            f"{where(context)}: {percent(share)} of the time only collectives run"
+            f"{where(context)}: {percent(time_share)} of the time only collectives run"
             if strong
-            else f"exposed collectives cost {where(context)} {percent(share)}"
+            else f"exposed collectives cost {where(context)} {percent(time_share)}"
         ),
         evidence=evidence,
         missing=missing,

@@ -6,7 +6,7 @@ Refuted by: copies hidden behind kernels, copies within the device.
 """
 
 from diagnose.rules.base import OUTSIDE, Assessment, Context, Row, Rule, Threshold
-from diagnose.rules.common import fact, ms, percent, share_of, where
+from diagnose.rules.common import RELIEF, fact, ms, percent, share_of, where
 
 THRESHOLDS = {
     "time_share": Threshold(
@@ -18,13 +18,14 @@ THRESHOLDS = {
 def assess(row: Row, context: Context, thresholds: dict[str, Threshold]) -> Assessment:
     """Share of the phase in which only copies run."""
     ns = row["exposed_ns"] or 0
-    share = share_of(ns, context)
-    strong = share >= thresholds["time_share"].value
+    time_share = share_of(ns, context)
+    share = time_share * RELIEF
+    strong = time_share >= thresholds["time_share"].value
     direction = row["top_kind"] or ""
     rate = row["top_bytes"] / row["top_ns"] if row["top_ns"] else None
     link = context.facts.get({"HtoD": "link_h2d", "DtoH": "link_d2h"}.get(direction, ""))
     evidence = [
-        fact("time when only copies run", 100 * share, "% of observed time", note=ms(ns)),
+        fact("time when only copies run", 100 * time_share, "% of observed time", note=ms(ns)),
         fact(f"{direction} bytes" if direction else "bytes", (row["top_bytes"] or 0) / 1e9, "GB"),
         fact(f"{direction} rate" if direction else "rate", rate, "GB/s", note=f"link {link / 1e9:.0f} GB/s a direction" if link else None),
         fact("copies", row["copies"], "copies"),
@@ -40,9 +41,9 @@ def assess(row: Row, context: Context, thresholds: dict[str, Threshold]) -> Asse
         share=share,
         recover_ns=(0.75 * ns, float(ns)),
         statement=(
-            f"{where(context)}: {percent(share)} of the time only copies run, mostly {direction}"
+            f"{where(context)}: {percent(time_share)} of the time only copies run, mostly {direction}"
             if strong
-            else f"copies cost {where(context)} {percent(share)}"
+            else f"copies cost {where(context)} {percent(time_share)}"
         ),
         evidence=evidence,
         doubts=doubts,

@@ -26,7 +26,7 @@ def assess(row: Row, context: Context, thresholds: dict[str, Threshold]) -> Asse
     alone = row["alone_above_ns"] or 0.0
     fuse_high, fuse_low = row["fuse_high_ns"] or 0.0, row["fuse_low_ns"] or 0.0
     floor_alone = row["floor_alone_ns"] or 0
-    recover = (0.5 * alone + fuse_low, alone + fuse_high + 0.5 * floor_alone)
+    recover = (0.25 * alone + 0.8 * fuse_low, alone + fuse_high + 0.5 * floor_alone)
     share = share_of(alone + fuse_high + 0.5 * floor_alone, context)
     strong = share >= thresholds["recover_share"].value
     evidence = [

@@ -30,11 +30,12 @@ SELECT sum(ns)::BIGINT AS busy_ns,
        sum(ns) FILTER (bucket = 'hbm' AND family IN ('attn_decode', 'attn_prefill', 'mla', 'attn_merge')) AS hbm_kv_ns,
        count(*) FILTER (bucket = 'floor') AS floor_kernels,
        count(*) AS kernels,
-       -- Passes in chains of three or more, and what fusing each chain to one (low: two) passes of its largest would save.
+       -- Passes in chains of three or more, and what fusing would save: each chain to half a pass of its largest (its
+       -- ends fold into the neighbouring products), low: to two passes.
        (SELECT sum(own_ns) FROM chain WHERE device_id = $device AND phase IS NOT DISTINCT FROM $phase) AS chain_ns,
        (SELECT sum(kernels) FROM chain WHERE device_id = $device AND phase IS NOT DISTINCT FROM $phase) AS chain_kernels,
        (SELECT count(*) FROM chain WHERE device_id = $device AND phase IS NOT DISTINCT FROM $phase) AS chains,
-       (SELECT sum(greatest(own_ns - largest_ns, coalesce(above_ideal_ns, 0))) FROM chain
+       (SELECT sum(greatest(own_ns - largest_ns // 2, coalesce(above_ideal_ns, 0))) FROM chain
         WHERE device_id = $device AND phase IS NOT DISTINCT FROM $phase) AS fuse_high_ns,
        (SELECT sum(greatest(0, own_ns - 2 * largest_ns)) FROM chain
         WHERE device_id = $device AND phase IS NOT DISTINCT FROM $phase) AS fuse_low_ns,

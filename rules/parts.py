@@ -1,7 +1,7 @@
 """A phase's time as parts that respond to changes in their own way: what every prediction is built from.
 
 Parts are the buckets, with kernel time further split where a change acts on some kernels only: `hbm:weights` (matrix
-products that stream weights), `hbm:kv` (attention over the cache), `hbm:other`, and the same for the other bounds.
+products that stream weights), `hbm:experts`, `hbm:packed` (already low precision), `hbm:kv` (attention over the cache), `hbm:other`, and the same for the other bounds.
 They add up to the observed time of the phase, so a prediction is a sum over parts, never a law of a regime.
 """
 
@@ -9,7 +9,9 @@ from typing import Any
 
 from diagnose.store import Store
 
-_WEIGHT_FAMILIES = ("gemm", "gemm_lowp", "gemm_w4a16", "gemv", "moe_gemm", "splitk_epilogue")
+_WEIGHT_FAMILIES = ("gemm", "gemv", "splitk_epilogue")
+_EXPERT_FAMILIES = ("moe_gemm",)
+_PACKED_FAMILIES = ("gemm_lowp", "gemm_w4a16")
 _KV_FAMILIES = ("attn_decode", "attn_prefill", "mla", "attn_merge")
 
 
@@ -36,7 +38,13 @@ def _part(row: dict[str, Any]) -> str:
         return "idle_input"
     if bucket in ("compute", "hbm", "inefficient", "floor", "unmodelled"):
         family = row["family"]
-        kind = "weights" if family in _WEIGHT_FAMILIES else "kv" if family in _KV_FAMILIES else "other"
+        groups = (
+            ("weights", _WEIGHT_FAMILIES),
+            ("experts", _EXPERT_FAMILIES),
+            ("packed", _PACKED_FAMILIES),
+            ("kv", _KV_FAMILIES),
+        )
+        kind = next((name for name, families in groups if family in families), "other")
         return f"{bucket}:{kind}"
     return str(bucket)
 

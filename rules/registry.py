@@ -17,6 +17,7 @@ from diagnose.rules import (
     kernel_inefficiency,
     kv_capacity,
     launch_gaps,
+    power,
     scheduling_gaps,
 )
 from diagnose.rules.base import Rule
@@ -33,6 +34,7 @@ _MODULES = (
     copies,
     communication,
     imbalance,
+    power,
     kv_capacity,
 )
 

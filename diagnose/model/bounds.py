@@ -8,6 +8,7 @@ from typing import Any
 
 from diagnose.costs.families import fallback_reason, family
 from diagnose.devices import Roofs
+from diagnose.model.clock import LOW_CLOCK, clock_shares
 from diagnose.store import Store
 from diagnose.store.sqlfile import read_sql
 
@@ -54,7 +55,8 @@ class _Roofed:
     peak_ns: float | None
 
 
-def _roofed(roofs: Roofs | None, row: dict[str, Any]) -> _Roofed:
+def _roofed(roofs: Roofs | None, row: dict[str, Any], clock: float = 1.0) -> _Roofed:
+    """Roof times of one cost. `clock`: SM clock over its nominal one; below 1 the compute roof is that much lower."""
     if roofs is None:
         return _Roofed(None, None, None, None, False, None)
     flops, nbytes, dtype = row["flops"], row["bytes_min"], row["dtype"]
@@ -65,6 +67,11 @@ def _roofed(roofs: Roofs | None, row: dict[str, Any]) -> _Roofed:
     )  # fmt: skip
     if ideal is None:
         return _Roofed(None, None, None, None, False, None)
+    ideal_ns, compute_ns, regime = ideal.ns, ideal.compute_ns, ideal.regime
+    if clock < LOW_CLOCK and compute_ns is not None:
+        compute_ns = ideal.floor_ns + max(0.0, compute_ns - ideal.floor_ns) / clock
+        ideal_ns = max(ideal.memory_ns or 0.0, compute_ns)
+        regime = "compute" if compute_ns >= (ideal.memory_ns or 0.0) else regime
     spec = roofs.spec
     at_peak = [0.0]
     # The lower edge of the traffic, so that a kernel whose operands sat in cache is not called impossible.
@@ -74,8 +81,8 @@ def _roofed(roofs: Roofs | None, row: dict[str, Any]) -> _Roofed:
     if flops and peak:
         at_peak.append(flops / peak * 1e9)
     # A rate above the roof that the last cache explains; the time is the one at which it would just exceed the roof.
-    resident = nbytes is not None and roofs.cache_explains(nbytes, ideal.ns / CACHE_PROBE)
-    return _Roofed(ideal.ns, ideal.memory_ns, ideal.compute_ns, ideal.regime, resident, max(at_peak) or None)
+    resident = nbytes is not None and roofs.cache_explains(nbytes, ideal_ns / CACHE_PROBE)
+    return _Roofed(ideal_ns, ideal.memory_ns, compute_ns, regime, resident, max(at_peak) or None)
 
 
 def build_bounds(store: Store, roofs: dict[int, Roofs | None], archs: dict[int, str | None]) -> None:
@@ -86,7 +93,10 @@ def build_bounds(store: Store, roofs: dict[int, Roofs | None], archs: dict[int, 
             contains(coalesce(c.shape, ''), ' causal') AS causal
         FROM cost c JOIN activity a USING (kernel_id)"""
     )
-    results = [_roofed(roofs.get(row["device_id"]), row) for row in distinct]
+    clocks = clock_shares(store, roofs)
+    results = [
+        _roofed(roofs.get(row["device_id"]), row, clocks.get(row["device_id"], 1.0)) for row in distinct
+    ]
     columns: dict[str, list[Any]] = (
         {key: [row[key] for row in distinct] for key in distinct[0]} if distinct else {}
     )

@@ -4,6 +4,7 @@ from typing import Any
 
 from diagnose.contract import Coverage, Note
 from diagnose.devices import Roofs
+from diagnose.model.clock import clock_shares
 from diagnose.model.step_text import is_graph_capture
 from diagnose.model.steps import StepOutcome
 from diagnose.store import Store
@@ -52,11 +53,16 @@ def facts(store: Store, roofs: dict[int, Roofs | None], outcome: StepOutcome) ->
         "has_shapes": bool(store.scalar("SELECT count(*) FROM signature WHERE input_dims IS NOT NULL")),
         "graph_capture": outcome.source != "annotation" and _captures_graphs(store),
         "straggler": None,
-        "devices": {
-            device: {"link_h2d": r.spec.link_h2d, "link_d2h": r.spec.link_d2h}
-            for device, r in roofs.items()
-            if r is not None
-        },
+        "devices": _by_device(store, roofs),
+    }
+
+
+def _by_device(store: Store, roofs: dict[int, Roofs | None]) -> dict[int, dict[str, Any]]:
+    clocks = clock_shares(store, roofs)
+    return {
+        device: {"link_h2d": r.spec.link_h2d, "link_d2h": r.spec.link_d2h, "clock_share": clocks.get(device)}
+        for device, r in roofs.items()
+        if r is not None
     }
 
 

@@ -55,6 +55,7 @@ def combine(results: list[Diagnosis], summary: dict[str, Any] | None) -> Diagnos
     top: Diagnosis = msgspec.structs.replace(results[chosen])
     top.ranks = results
     top.rank_summary = summary
+    _judge_late_rank(top, results, chosen, summary)
     rank = top.devices[0].rank if top.devices else chosen
     top.data_quality = [
         *top.data_quality,
@@ -74,3 +75,29 @@ def combine(results: list[Diagnosis], summary: dict[str, Any] | None) -> Diagnos
             )
         )
     return top
+
+
+def _judge_late_rank(
+    top: Diagnosis, results: list[Diagnosis], chosen: int, summary: dict[str, Any] | None
+) -> None:
+    """Where most other ranks spend more on waiting for the late one than on anything else, that is the run's limit.
+
+    What keeps the late rank itself is the cause, and stays the runner-up.
+    """
+    late = straggler_name(summary)
+    waiting = [d for i, d in enumerate(results) if i != chosen and d.verdict.limit == "imbalance"]
+    if late is None or 2 * len(waiting) < len(results) - 1 or not waiting:
+        return
+    import msgspec
+
+    told = waiting[0].verdict
+    own = top.verdict
+    claims = [h for h in waiting[0].hypotheses if h.limit == "imbalance" and h.status == "supported"]
+    top.hypotheses = claims + top.hypotheses
+    top.verdict = msgspec.structs.replace(
+        told,
+        summary=f"{told.summary}; on the late rank itself: {own.summary}",
+        runner_up=own.limit if own.limit != "inconclusive" else told.runner_up,
+        by_phase=own.by_phase,
+        could_not_tell=list(dict.fromkeys(told.could_not_tell + own.could_not_tell)),
+    )

@@ -127,9 +127,10 @@ def test_prediction_is_a_sum_over_parts():
 
 
 def test_quantising_is_never_promised_where_weights_are_not_the_traffic():
+    # KV reads stay within noise; a launch-bound step can only lose, by the kernels that quantise activations.
     low, high = predict({"hbm:kv": 50.0, "idle_launch": 50.0}, BY_ID["quantise-weights"])
     assert low == pytest.approx(97)
-    assert high == pytest.approx(103)
+    assert high > 103
 
 
 def claim_of(module, share, parts, runner_up=None):
