@@ -170,8 +170,11 @@ def _sglang(match: re.Match[str]) -> StepText:
     )
 
 
-# Ranges that collectors and users write by hand: the phase alone, perhaps numbered ("decode", "decode_step 12").
-_PLAIN = re.compile(r"^(prefill|decode|encode|draft)(?:[ _-]?step)?(?:[ _#:-]*\d+)?$", re.IGNORECASE)
+# Ranges that collectors and users write by hand: the phase alone, perhaps numbered ("decode", "decode_step 12");
+# "other step" is a step of which nothing more is known.
+_PLAIN = re.compile(
+    r"^(prefill|decode|encode|draft|other(?=[ _-]step))(?:[ _-]?step)?(?:[ _#:-]*\d+)?$", re.IGNORECASE
+)
 
 
 def _plain(match: re.Match[str]) -> StepText:
