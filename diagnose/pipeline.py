@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from diagnose import __version__
+from diagnose.collectors.device_toml import store_path
 from diagnose.contract import SCHEMA, Diagnosis, Note
 from diagnose.costs.assign import assign_costs
 from diagnose.devices import Match, Roofs, match_device, resolve
@@ -118,8 +119,11 @@ def _devices(store: Store, options: Options) -> tuple[dict[int, Roofs | None], d
     for device in active:
         rows = store.dicts("SELECT * FROM device WHERE device_id = ?", device)
         info: dict[str, Any] = rows[0] if rows else {}
+        kept = store_path(info["name"]) if info.get("name") else None
         if given is not None:
             roofs[device], notes[device] = given, f"given with --device {Path(options.device or '').name}"
+        elif kept is not None and kept.is_file():
+            roofs[device], notes[device] = resolve(str(kept)), "calibrated here by diagnose calibrate"
         else:
             match: Match = match_device(
                 info.get("name") or "",
