@@ -17,6 +17,7 @@ from diagnose.costs.families import family
 from diagnose.costs.op import OpCost, StepInfo
 from diagnose.costs.registry import cost_of
 from diagnose.costs.share import share
+from diagnose.ingest.detect import detect
 from diagnose.roles.capture_read import ByStep, Recorded, read_capture
 from diagnose.roles.taken import Taken
 from diagnose.store import Store
@@ -73,6 +74,7 @@ def assign_from_capture(
     `by_step`: also price operators whose work depends on the step (attention over a cache) by the replay's own step;
     left out where a model's layers are known and say more (windows). InputError when the file cannot be read.
     """
+    detect(capture)
     total = store.scalar("SELECT sum(dur_ns) FROM kernel WHERE device_id >= 0") or 0
     replays = _replays(store)
     out = CaptureOutcome(0.0, replays=len(replays))

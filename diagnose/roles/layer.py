@@ -70,7 +70,7 @@ def input_orders(model: ModelConfig, layer: int) -> list[Order]:
     heads: list[Order] = (
         [("qkv_a", "q_b"), ("q_a", "kv_a", "q_b"), ("q_a", "q_b", "kv_a")] if low else [("q", "kv_a")]
     )
-    return [(*head, *tail) for head in heads for tail in (("k_up",), ("kv_b",), ())]
+    return [(*head, tail) for head in heads for tail in ("k_up", "kv_b")]
 
 
 _MLP = frozenset({"gate_up", "gate", "up", "down", "router", "shared_gate_up", "shared_down"})
@@ -90,6 +90,8 @@ def products(shape: Template, model: ModelConfig, layer: int, following: int | N
     before: list[Order] = input_orders(model, following) if following is not None else [()]
     fits = []
     for out, mlp, pre in product(output_orders(model, layer), mlp_orders(model, layer), before):
+        if following is not None and ("v_up" in out) != ("k_up" in pre):
+            continue  # latent attention is absorbed on both sides or on none
         order = (*out, *mlp, *pre)
         if len(order) == len(at) and _fits(shape, at, experts, order, len(pre)):
             fits.append((order, len(pre)))

@@ -50,7 +50,8 @@ def untyped(store: Store, model: ModelConfig | None) -> list[tuple[str, str, int
     """Say where element types came from when operators recorded sizes without them (NVTX ranges)."""
     count = store.scalar(
         """SELECT count(*) FROM kernel k JOIN cost c USING (kernel_id) JOIN op o ON o.op_id = k.op_id
-        WHERE o.input_dims IS NOT NULL AND o.input_dtypes IS NULL AND c.source = 'shape'"""
+        JOIN signature s ON s.signature_id = o.signature_id
+        WHERE s.input_dims IS NOT NULL AND s.input_dtypes IS NULL AND c.source = 'shape'"""
     )
     if not count:
         return []

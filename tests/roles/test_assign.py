@@ -204,6 +204,61 @@ def test_other_tile_for_one_layer_and_stray_kernels_do_no_harm(
     assert sorted(c["role"] for c in trace.costs().values()).count("gate_up") == 4
 
 
+def test_latent_attention_with_a_dense_layer_and_shared_experts(
+    trace: Any, make: Any, model: Any, decode: dict[str, Any]
+) -> None:
+    deepseek = model(
+        model_type="deepseek_v3", num_attention_heads=16, kv_lora_rank=512, q_lora_rank=1536, qk_rope_head_dim=64, qk_nope_head_dim=128,
+        v_head_dim=128, n_routed_experts=64, num_experts_per_tok=4, moe_intermediate_size=1024, n_shared_experts=1,
+        first_k_dense_replace=1,
+    )  # fmt: skip
+    names = {"qkv_a": "nvjet_tst_1x8", "q_b": "nvjet_tst_2x8", "k_up": "nvjet_tst_3x8", "v_up": "nvjet_tst_4x8", "sgu": "nvjet_tst_5x8",
+             "sd": "nvjet_tst_6x8", "mla": "void flash_fwd_splitkv_mla_kernel<x>(y)", "cache": "void vllm::concat_and_cache_mla_kernel<x>(y)"}  # fmt: skip
+
+    def items(*what: str) -> list[Any]:
+        return [make.item(w, name=names.get(w, "")) for w in what]
+
+    layers = []
+    for i in range(4):
+        pre = items(
+            "norm" if i == 0 else "add_norm",
+            "qkv_a",
+            "norm",
+            "q_b",
+            "norm",
+            "rope",
+            "k_up",
+            "cache",
+            "mla",
+            "v_up",
+            "o",
+            "add_norm",
+        )
+        post = (
+            items("gate_up", "act", "down")
+            if i == 0
+            else items("sgu", "act", "sd", "router", "topk", "experts", "act", "experts", "moe_sum")
+        )
+        layers.append(pre + post)
+    ids = trace.step(0, make.step(layers), **decode)
+    outcome = assign_roles(trace.store, deepseek)
+    assert outcome.aligned == 1, outcome.notes
+    costs = trace.costs()
+    attention = costs[ids[9]]
+    assert attention["flops"] == 2 * 16 * 8000 * (2 * 512 + 64)
+    assert attention["bytes_min"] == 8000 * (512 + 64) * 2 + 8 * 16 * (2 * 512 + 64) * 2
+    assert roles(trace, ids)[1:17] == [
+        "norm", "qkv_a", "q_a_norm", "q_b", "kv_a_norm", "rope", "k_up", "kv_write", "attention_decode", "v_up", "o", "norm_add",
+        "gate_up", "activation", "down", "norm_add",
+    ]  # fmt: skip
+    second = roles(trace, ids)[16:]
+    assert second[11:21] == ["norm_add", "shared_gate_up", "activation", "shared_down", "router", "moe_routing", "moe_gate_up", "moe_activation",
+                             "moe_down", "moe_sum"]  # fmt: skip
+    q_b, k_up = costs[ids[4]], costs[ids[7]]
+    assert (q_b["m"], q_b["n"], q_b["k"]) == (8, 16 * 192, 1536)
+    assert (k_up["batch"], k_up["m"], k_up["n"], k_up["k"]) == (16, 8, 512, 128)
+
+
 # ---- abstaining
 
 
