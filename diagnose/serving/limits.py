@@ -33,6 +33,7 @@ NEED_LEVELS = (
     "or --log with the server's periodic lines"
 )
 TOGETHER = 0.6
+BOTH = 0.8
 """A second cap this sure is named beside the first."""
 NEED_LOAD = "the load that was offered: --bench with the benchmark's result"
 
@@ -110,6 +111,10 @@ def conclude(objective: str, found: list[Candidate], signals: Signals) -> Assess
     for other in supported[1:]:
         if other.limit not in limits and other.confidence >= TOGETHER and _together(best, other):
             limits.append(other.limit)
+    if len(limits) > 1:
+        # the gain of a larger batch needs both reliefs: less certain that this pair is what helps most
+        for c in supported:
+            c.confidence = min(c.confidence, BOTH)
     note = "bind together: relieving one alone meets the other" if len(limits) > 1 else ""
     return Assessment(objective, limits, found, missing, note)
 

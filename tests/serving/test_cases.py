@@ -105,6 +105,7 @@ def test_20_twin_names_both_limits(signals):
     a = assess(signals(log=log, bench=bench), "throughput")
     assert sorted(a.limits) == ["kv_capacity", "scheduling"]
     assert "together" in a.note
+    assert a.first.confidence <= 0.8
 
 
 # --- 21: preemption tax
