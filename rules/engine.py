@@ -217,7 +217,7 @@ def _intervals(claim: Claim, change: Change) -> tuple[tuple[float, float], tuple
     parts, claimed = claim.context.parts_ns, claim.found.parts
     if claim.context.phase == OUTSIDE:
         # Time outside steps is felt as time per batch of the whole run.
-        parts = claim.context.facts["run_parts_ns"]
+        parts = _per_batch(claim.context.facts["run_parts_ns"], claim.context.facts.get("run_steps", 0))
     rival = claim.runner_up.found.parts if claim.runner_up else ()
     if change.scope_claimed:
         parts = {p: ns for p, ns in parts.items() if p.split(":")[0] in claimed}
@@ -230,6 +230,13 @@ def _intervals(claim: Claim, change: Change) -> tuple[tuple[float, float], tuple
     else:
         mine = predict(parts, change)
     return mine, predict_if(parts, change, claimed, rival), total
+
+
+def _per_batch(parts: dict[str, float], steps: int) -> dict[str, float]:
+    """The run's parts with as many waits for input as batches: the first wait lies before the window."""
+    if steps < 2:
+        return parts
+    return {p: ns * steps / (steps - 1) if p == "idle_input" else ns for p, ns in parts.items()}
 
 
 def _experiment(

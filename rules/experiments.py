@@ -279,11 +279,15 @@ def predict_if(
 ) -> Factor:
     """The same change if the claimed parts were really `other`'s kind of time: they respond as that part would."""
     low = high = 0.0
-    # The response of the runner-up's own largest part stands for its kind.
+    # The response of the runner-up's own largest part stands for its kind. A part that the change may or may not touch on
+    # the side (its interval holds 1) is not what the change acts on: time of that kind would stay.
     mine = [p for p in parts if _bucket(p) in other]
     stand_in = max(mine, key=lambda p: parts[p]) if mine else (other[0] if other else "")
+    as_other = change.response(stand_in)
+    if as_other[0] < NOISE[0] and as_other[1] >= 1.0:
+        as_other = NOISE
     for part, ns in parts.items():
-        f = change.response(stand_in if _bucket(part) in claimed else part)
+        f = as_other if _bucket(part) in claimed else change.response(part)
         low += ns * f[0]
         high += ns * f[1]
     return low, high
