@@ -210,7 +210,7 @@ TABLES: tuple[Table, ...] = (
         "bytes_low DOUBLE B | lower edge of what DRAM may see", "bytes_high DOUBLE B | upper edge",
         "dtype VARCHAR - | dtype of the math: fp32, tf32, bf16, fp16, fp8, int8, fp4, fp64",
         "role VARCHAR - | what the kernel does in the model or in its op",
-        "source VARCHAR - | counter, shape, role, step, bytes (recorded copy size), same_kernel, same_sequence",
+        "source VARCHAR - | counter, shape, step, same_kernel, same_sequence, capture, role, bytes (recorded copy size)",
         "shape VARCHAR - | short text of the shape, e.g. 8944x1024 . 1024x2816",
         "strided BOOLEAN - | reads or writes non-contiguous memory",
         "m BIGINT - | rows of the output of a matrix product, NULL for other work", "n BIGINT - | its columns",
