@@ -38,11 +38,11 @@ Python = Annotated[
 ]
 
 
-def _finish(folder: Path, diagnose: bool) -> None:
+def _finish(folder: Path, diagnose: bool, *options: str) -> None:
     """Say where the run folder is, and diagnose it when asked to."""
     print(f"Wrote {folder}", file=sys.stderr)
     if diagnose:
-        status = subprocess.call([sys.executable, "-m", "diagnose", str(folder)])
+        status = subprocess.call([sys.executable, "-m", "diagnose", str(folder), *options])
         if status:
             raise typer.Exit(status)
 
@@ -135,7 +135,8 @@ def nsys_command(
     if dry_run:
         print(nsys_capture.dry_run(request))
         return
-    _finish(nsys_capture.capture_nsys(request), diagnose)
+    found = nsys_capture.find_nsys(nsys)
+    _finish(nsys_capture.capture_nsys(request), diagnose, *(("--nsys", found) if found else ()))
 
 
 @capture_app.command("serve")

@@ -211,7 +211,9 @@ def _target(request: NsysCapture, scratch: Path | None) -> tuple[str, list[str]]
     if not request.torch:
         if not request.target:
             raise UsageError("give the command after `--`, e.g. diagnose capture nsys -- python serve.py")
-        return Path(request.target[0]).stem, list(request.target)
+        script = next((t for t in request.target[1:] if t.endswith(".py")), "")
+        named = script if _is_python(request.target) and script else request.target[0]
+        return Path(named).stem, list(request.target)
     inner = torch_launch.TorchCapture(
         request.target, warmup=request.warmup, steps=request.steps, python=request.python, profiler="nsys"
     )

@@ -21,7 +21,10 @@ from diagnose.rules import engine, registry
 from diagnose.rules.verdict import deciding_device, verdict
 from diagnose.run import ranks, serving
 from diagnose.run.inputs import sort_inputs
+from diagnose.run.told import apply as apply_told
+from diagnose.run.told import read_told
 from diagnose.serving.model_config import load_model
+from diagnose.serving.model_load import is_known
 from diagnose.store import Store
 from diagnose.store.sqlfile import read_sql
 
@@ -188,7 +191,10 @@ def run(paths: list[Path], options: Options | None = None, progress: Progress | 
     given = sort_inputs(paths)
     if given.device is not None and options.device is None:
         options = replace(options, device=str(given.device))
+    said = read_told(given.told)
     model_name = options.model or (str(given.model) if given.model else None)
+    if model_name is None and said.model is not None and is_known(said.model):
+        model_name = said.model
     model = load_model(model_name) if model_name else None
     beside = serving.read(
         [*options.metrics, *given.metrics], [*options.log, *given.logs], [*options.bench, *given.benches], model,
@@ -210,6 +216,7 @@ def run(paths: list[Path], options: Options | None = None, progress: Progress | 
         serving.attach(result, beside, objective, roofs, options.slo_ttft_ms, options.slo_itl_ms)
     if objective != "step_time" and not told:
         _unanswered(result, objective)
+    apply_told(said, result)
     for name in given.skipped:
         result.data_quality.append(
             Note(

@@ -18,6 +18,7 @@ class Inputs:
     benches: list[Path] = field(default_factory=list)
     model: Path | None = None
     device: Path | None = None
+    told: list[Path] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
 
 
@@ -86,5 +87,7 @@ def _file(path: Path, kind: str, found: Inputs) -> None:
         found.benches.append(path)
     elif kind == "model_config":
         found.model = found.model or path
+    elif kind == "run_json":
+        found.told.append(path)
     else:
         found.skipped.append(path.name)

@@ -79,6 +79,11 @@ def _index() -> dict[str, str]:
     return index
 
 
+def is_known(name: str) -> bool:
+    """Whether a name (not a path) is one that `load_model` knows."""
+    return _key(name) in _index()
+
+
 def load_model(arg: str) -> ModelConfig:
     """The model of `--model`: a config.json (or the folder that holds it), else a known name,
     case-insensitive.
