@@ -21,8 +21,9 @@ _BUCKETS = {COMMUNICATION: ("communication", "comm_wait"), WAITING: ("comm_wait"
 def per_step_ms(d: Diagnosis, metric: str, phase: str | None, device: int | None = None) -> list[float]:
     """The metric's value for every step of `phase` on the deciding device, in time order; milliseconds.
 
-    Metrics of the served load (`SERVED`) give the run's one value in their own unit. `phase` 'outside' (or None) gives one value: the whole observed window over the steps in it, the time per batch when
-    input preparation lies between steps. Unobserved time never counts.
+    Metrics of the served load (`SERVED`) give the run's one value in their own unit. `phase` 'outside' (or None) gives one
+    value: the whole observed window over the steps in it, the time per batch when input preparation lies between steps.
+    Unobserved time never counts.
     """
     if metric in SERVED:
         value = served(d, metric)

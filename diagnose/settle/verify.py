@@ -7,7 +7,7 @@ import msgspec
 from diagnose.contract import Diagnosis, Experiment, Hypothesis, Struct
 from diagnose.errors import UsageError
 from diagnose.settle.context import context_of, differences
-from diagnose.settle.measure import per_step_ms
+from diagnose.settle.measure import SERVED, per_step_ms
 from diagnose.settle.noise import Estimate, estimate
 
 SCHEMA = "diagnose-experiment/1"
@@ -130,12 +130,17 @@ def _judge(
     if measured is None:
         return (
             "inconclusive",
-            f"the after-run has no {bet.phase} steps to measure",
-            "capture the after-run with the same phases and annotations",
+            f"the after-run has no {bet.experiment.metric} to measure"
+            if bet.experiment.metric in SERVED
+            else f"the after-run has no {bet.phase} steps to measure",
+            "give the benchmark's result with the after-run"
+            if bet.experiment.metric in SERVED
+            else "capture the after-run with the same phases and annotations",
         )
     if low is None or high is None:
         return "inconclusive", "the experiment carries no predicted interval", "diagnose the before-run again"
-    shown = f"measured {measured.value:.4g} ms ({measured.low:.4g}-{measured.high:.4g})"
+    unit = bet.experiment.prediction.unit
+    shown = f"measured {measured.value:.4g} {unit} ({measured.low:.4g}-{measured.high:.4g})"
     fits = measured.meets(low, high)
     other = (
         rival is not None

@@ -1,0 +1,244 @@
+"""The answer in one word and one sentence, why, and what is taken for the cause."""
+
+from diagnose.settle import say
+from diagnose.settle.comparison import Comparison, Delta, KernelChange, MetricChange, OverallVerdict
+from diagnose.settle.judge import overall
+from diagnose.settle.served import explain
+from diagnose.settle.side import Side
+from diagnose.settle.trace_metrics import IDLE_TIME, KERNEL_TIME, UNIT_TIME
+
+MIN_FINDING = 0.01
+"""Changed kernels decide the verdict where no headline metric does, when together they move the unit by 1 % or more."""
+_LIMIT = {
+    "idle_launch": "launch_overhead", "idle_sync": "host_sync", "idle_scheduling": "scheduling", "communication": "communication",
+    "comm_wait": "imbalance", "copy": "copy",
+}  # fmt: skip
+_MOST = 3
+
+
+def tell(c: Comparison, before: Side, after: Side) -> OverallVerdict:
+    """The overall verdict of a comparison whose other parts are filled in."""
+    heads = [m for m in c.metrics if m.headline and m.verdict != "withheld"]
+    word = overall([v for m in heads for v in (m.verdict, *_at_points(m))])
+    found = flagged(c)
+    decisive = _decisive(c, found) if word in ("no_change", "inconclusive") else None
+    if decisive is not None:
+        word = decisive
+    withheld = [m for m in c.metrics if m.headline and m.verdict == "withheld"]
+    if not heads and not withheld:
+        summary = "Inconclusive: the two sides share no metric; " + (
+            c.notes[0] if c.notes else "give the same kind of input on both"
+        )
+        return OverallVerdict(overall="inconclusive", summary=summary, why=[])
+    summary = _summary(word, c, heads, withheld, found if decisive else [], before, after)
+    served = explain(before.first.d, after.first.d, c.metrics)
+    cause = _cause(c, word, found) or (served.cause if word in ("improved", "regressed", "mixed") else None)
+    return OverallVerdict(overall=word, summary=summary, why=_why(c, found) + served.why, cause=cause)
+
+
+def _at_points(m: MetricChange) -> list[str]:
+    """Verdicts at single points of a load sweep that go against the sweep's own."""
+    points = m.points or {}
+    return [v for v in ("improved", "regressed") if points.get(v) and v != m.verdict]
+
+
+def flagged(c: Comparison) -> list[KernelChange]:
+    """Kernels with a verdict that moves the unit of work, largest impact first."""
+    return [k for k in c.kernels if k.verdict in ("improved", "regressed") and not k.minor]
+
+
+def _decisive(c: Comparison, found: list[KernelChange]) -> str | None:
+    """The verdict that changed kernels carry by themselves: all in one direction and together worth it."""
+    if not found or c.delta is None or len({k.verdict for k in found}) > 1:
+        return None
+    if any(KERNEL_TIME in d.withholds for d in c.comparability) or not c.delta.before_ns:
+        return None
+    moved = sum(k.impact_ns for k in found if k.phase == c.delta.phase or c.delta.phase is None)
+    return found[0].verdict if abs(moved) >= MIN_FINDING * c.delta.before_ns else None
+
+
+def _summary(
+    word: str, c: Comparison, heads: list[MetricChange], withheld: list[MetricChange], decisive: list[KernelChange], before: Side, after: Side
+) -> str:  # fmt: skip
+    lead = {
+        "improved": "Improved",
+        "regressed": "Regressed",
+        "mixed": "Mixed",
+        "no_change": "No change",
+        "inconclusive": "Inconclusive",
+    }[word]
+    by = {
+        v: [m for m in heads if m.verdict == v]
+        for v in ("improved", "regressed", "no_change", "inconclusive")
+    }
+    text = []
+    if by["improved"] or by["regressed"]:
+        both = []
+        for verdict, verb in (("improved", "better"), ("regressed", "worse")):
+            if by[verdict]:
+                both.append(
+                    f"{say.listed([f'{say.metric(m)} {say.values(m)}' for m in by[verdict]])} got {verb}"
+                )
+        text.append(", but ".join(both))
+        for verdict, phrase in (("no_change", "no change of"), ("inconclusive", "no verdict on")):
+            plain = [m for m in by[verdict] if not _at_points(m)]
+            if plain:
+                text.append(f"{phrase} {say.listed([say.metric(m) for m in plain])}")
+    elif decisive:
+        text.append(_kernels(decisive))
+        text += [f"{say.metric(m)} {say.values(m)}, {_reason(m)}" for m in heads[:_MOST]]
+    elif heads:
+        text += [
+            f"{say.metric(m)} {say.values(m)}" + (f", {_reason(m)}" if m.verdict != "no_change" else "")
+            for m in heads[:_MOST]
+        ]
+        if word == "no_change":
+            same = all(m.change_abs == 0 for m in heads) and all(m.low_abs == 0 for m in heads)
+            text.append("both sides are the same recording" if same else "nothing moved by more than 5 %")
+    for m in heads:
+        if _at_points(m):
+            points = m.points or {}
+            n = sum(points.values())
+            text.append(
+                f"{say.metric(m)} depends on the load: worse at {points['regressed']} of {n} points, better at {points['improved']}"
+            )
+    if withheld:
+        names = say.listed([f"{say.metric(m)} {say.values(m)}" for m in withheld[:_MOST]])
+        text.append(f"no verdict on {names}, because {withheld[0].reason}")
+    if word == "inconclusive":
+        text += _parts(c)
+        text += _short(c, before, after)
+    device = next((d for d in c.comparability if d.what == "device"), None)
+    where = f" on another device ({device.before} → {device.after})" if device else ""
+    return f"{lead}{where}: {'; '.join(text)}."
+
+
+def _reason(m: MetricChange) -> str:
+    where = say.interval(m)
+    return (m.reason or "within its noise") + (f" ({where})" if where else "")
+
+
+def _parts(c: Comparison) -> list[str]:
+    """What the parts of a window did: kernels first, since they are the part that can be judged."""
+    out = []
+    for name in (KERNEL_TIME, IDLE_TIME):
+        for m in c.metrics:
+            if m.metric == name and not m.headline and m.verdict != "withheld":
+                word = {"no_change": "unchanged", "improved": "faster", "regressed": "slower"}.get(
+                    m.verdict, ""
+                )
+                out.append(f"{say.metric(m)} {word} {say.values(m)}".replace("  ", " "))
+    return out[:4]
+
+
+def _short(c: Comparison, before: Side, after: Side) -> list[str]:
+    if not any(m.metric == UNIT_TIME and m.noise == "window" for m in c.metrics):
+        return []
+    spans = [say.time(sum(w.total for w in s.first.windows)) for s in (before, after)]
+    span = spans[0] if spans[0] == spans[1] else f"{spans[0]} against {spans[1]}"
+    return [
+        f"one window a side ({span}) shows no repetition of what happens between kernels: too short to call it real; repeat both sides"
+    ]
+
+
+def _kernels(found: list[KernelChange]) -> str:
+    parts = []
+    for k in found[:_MOST]:
+        what = " ".join(x for x in (say.role(k.role), k.shape) if x)
+        speed = "slower" if k.verdict == "regressed" else "faster"
+        if k.per == "call":
+            parts.append(
+                f"{what} got {speed}, {say.time(k.call_ns_before)} → {say.time(k.call_ns_after)} a call ({say.pct(k.change)})"
+            )
+        else:
+            parts.append(f"{what} got {speed}, {say.signed_time(k.impact_ns)} per unit ({say.pct(k.change)})")
+    more = f" and {len(found) - _MOST} more kernels" if len(found) > _MOST else ""
+    return say.listed(parts) + more
+
+
+def _by_role(found: list[KernelChange]) -> str:
+    """Many changed kernels in a line: the relative change of their time by role, largest impact first."""
+    before: dict[str, float] = {}
+    moved: dict[str, float] = {}
+    for k in found:
+        before[k.role] = before.get(k.role, 0.0) + k.calls_before * k.call_ns_before
+        moved[k.role] = moved.get(k.role, 0.0) + k.impact_ns
+    names = sorted(moved, key=lambda r: -abs(moved[r]))
+    parts = [f"{say.role(r)} {say.pct(moved[r] / before[r])}" for r in names if before[r]]
+    return f"{len(found)} kernels changed: {say.listed(parts[:6])}"
+
+
+def groups(d: Delta) -> list[tuple[str, int]]:
+    """The delta in a few words: kernels together, then each kind of idle time, collectives and copies; largest first."""
+    total: dict[str, int] = {}
+    for r in d.roles:
+        name = {"kernels": "kernels", "communication": "collectives"}.get(r.kind, say.role(r.role))
+        total[name] = total.get(name, 0) + r.change_ns
+    return sorted(((k, v) for k, v in total.items() if v), key=lambda x: -abs(x[1]))
+
+
+def _why(c: Comparison, found: list[KernelChange]) -> list[str]:
+    out = []
+    for d in [c.delta, *c.deltas]:
+        if d is None or not d.total_ns:
+            continue
+        parts = [f"{name} {say.signed_time(ns)}" for name, ns in groups(d)[:4]]
+        out.append(
+            f"Per {d.unit}: {say.time(d.before_ns)} → {say.time(d.after_ns)} ({say.signed_time(d.total_ns)}), of which {say.listed(parts)}."
+        )
+    if found:
+        moved = sum(k.impact_ns for k in found)
+        unit = c.delta.unit if c.delta else "unit"
+        text = _by_role(found) if len(found) > _MOST else _kernels(found)
+        out.append(f"{text[0].upper()}{text[1:]}; together {say.signed_time(moved)} per {unit}.")
+    renamed = [k for k in c.kernels if k.renamed and not k.minor]
+    if renamed and not any(d.what == "device" for d in c.comparability):
+        names = say.listed([" ".join(x for x in (say.role(k.role), k.shape) if x) for k in renamed[:_MOST]])
+        out.append(f"The same work by another kernel: {names}.")
+    for side, word in (("after", "New"), ("before", "Gone")):
+        mine = [
+            u
+            for u in c.unmatched
+            if u.side == side
+            and u.kind == "kernel"
+            and (u.ns_per_unit or 0) >= 0.005 * (c.delta.before_ns if c.delta else 1)
+        ]
+        if mine:
+            listed = say.listed([f"{u.detail} ({say.time(u.ns_per_unit or 0)})" for u in mine[:_MOST]])
+            out.append(f"{word} on the {side} side: {listed}, per unit.")
+    for limit in c.limits:
+        if limit.before != limit.after:
+            where = limit.phase or limit.objective.replace("_", " ")
+            where = "the window" if where == "other" else where
+            out.append(
+                f"What limits {where}: {limit.before.replace('_', ' ')} before, {limit.after.replace('_', ' ')} after."
+            )
+    return out
+
+
+def _cause(c: Comparison, word: str, found: list[KernelChange]) -> str | None:
+    """The limit that the largest part of the change belongs to; None while the change itself is open."""
+    if (
+        word in ("inconclusive", "no_change")
+        or c.delta is None
+        or c.delta.per == "request"
+        or not c.delta.total_ns
+    ):
+        return None
+    kinds: dict[str, int] = {}
+    for bucket, ns in c.delta.buckets.items():
+        kinds[_LIMIT.get(bucket, "kernels")] = kinds.get(_LIMIT.get(bucket, "kernels"), 0) + ns
+    sign = 1 if c.delta.total_ns > 0 else -1
+    cause = max(kinds, key=lambda k: sign * kinds[k])
+    if cause != "kernels":
+        return cause
+    if sign > 0:
+        return "kernel_inefficiency"
+    bounds: dict[str, float] = {}
+    for k in found or c.kernels:
+        if k.impact_ns < 0:
+            bounds[k.bound_before] = bounds.get(k.bound_before, 0.0) - k.impact_ns
+    top = max(bounds, key=lambda b: bounds[b]) if bounds else None
+    return {"hbm": "hbm", "compute": "compute", "floor": "launch_overhead"}.get(
+        top or "", "kernel_inefficiency"
+    )
