@@ -212,6 +212,8 @@ def run(paths: list[Path], options: Options | None = None, progress: Progress | 
         result, roofs = _traces(given.traces, options, progress)
     else:
         result = serving.empty(objective, __version__)
+        # Without a trace the device is what the user says it is.
+        roofs = resolve(options.device) if options.device else None
     if beside is not None:
         serving.attach(result, beside, objective, roofs, options.slo_ttft_ms, options.slo_itl_ms)
     if objective != "step_time" and not told:

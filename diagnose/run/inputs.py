@@ -55,6 +55,9 @@ def _search(folder: Path, found: Inputs) -> None:
         if path.is_dir():
             if any(path.glob("*.parquet")):
                 found.traces.append(path)
+            elif (kind := detect_evidence(path)) is not None:
+                # A folder of scrapes, one file each.
+                _file(path, kind, found)
             continue
         if path.suffix == ".toml" and found.device is None:
             found.device = path

@@ -1,6 +1,6 @@
 """Evidence beside the trace: latency, KV, memory, what-if and the limits that only it can show, added to a result."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -29,9 +29,11 @@ from diagnose.serving.limit_types import Assessment, Candidate
 from diagnose.serving.limits import TraceFacts, assess
 from diagnose.serving.memory import memory_report
 from diagnose.serving.model_config import ModelConfig
+from diagnose.serving.parts import caps_from, parts_from_evidence
+from diagnose.serving.phase_ratio import phase_ratio
 from diagnose.serving.representative import representative_report
 from diagnose.serving.signals import Signals, derive_signals
-from diagnose.serving.what_if import Caps, StepParts, batch_curve, marginal_gain
+from diagnose.serving.what_if import StepParts, batch_curve, marginal_gain, useful_batch
 
 
 @dataclass(slots=True)
@@ -69,9 +71,9 @@ def read(
     return Beside(
         evidence,
         model,
-        size(tp, "tensor_parallel_size"),
-        size(pp, "pipeline_parallel_size"),
-        size(ep, "expert_parallel_size"),
+        size(tp, "tp"),
+        size(pp, "pp"),
+        size(ep, "ep"),
         [*metrics, *logs, *benches],
     )
 
@@ -157,19 +159,21 @@ def attach(
     d.engine_config = [{"key": s.key, "value": s.value, "origin": s.origin} for s in e.settings]
     if model is not None:
         d.model = _model(model, beside)
-    parts = step_parts(d, roofs)
     signals = derive_signals(e, _pool(d))
+    parts = step_parts(d, roofs)
+    if parts is None and model is not None and roofs is not None:
+        parts = parts_from_evidence(model, e, signals, roofs, tp=beside.tp, ep=beside.ep)
     if parts is not None:
-        caps = Caps(
-            pool_tokens=_pool(d),
-            resident_tokens=_float((d.kv or {}).get("tokens_per_sequence_resident"))
-            or (parts.context or None),
-            slots=int(signals.slot_cap.value) if signals.slot_cap else None,
-            graph_max_batch=_int(e.setting("cudagraph_max_capture_size")),
-            slo_itl_ms=slo_itl_ms,
-            slo_ttft_ms=slo_ttft_ms,
-        )
+        caps = caps_from(signals, slo_itl_ms, slo_ttft_ms)
+        if caps.resident_tokens is None and parts.context:
+            caps = replace(caps, resident_tokens=parts.context)
         d.what_if = batch_curve(parts, caps)
+        useful = useful_batch(parts, caps)
+        if d.kv is not None:
+            d.kv["useful_batch"], d.kv["useful_batch_stopped_by"] = useful["batch"], useful["stopped_by"]
+    ratio = phase_ratio(e)
+    if ratio is not None and d.latency is not None:
+        d.latency["prefill_decode_ratio"] = ratio
     if phase is not None:
         context = phase.context_tokens / phase.sequences if phase.context_tokens and phase.sequences else None
         d.representative = representative_report(
@@ -338,11 +342,3 @@ def _model(model: ModelConfig, beside: Beside) -> dict[str, Any]:
 def _pool(d: Diagnosis) -> float | None:
     value = (d.kv or {}).get("budget_tokens")
     return float(value) if value else None
-
-
-def _float(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
-
-
-def _int(text: str | None) -> int | None:
-    return int(text) if text and text.isdigit() else None
