@@ -45,6 +45,7 @@ _PLAIN_JSON_BYTES = 400_000
 
 _OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z0-9-]+(?: (?:FILE|NAME|DIR|REGEX))?)")
 
+_SENTENCE_END = re.compile(r"(?<=[.!?]) (?=[A-Z])")
 _UNSAFE_IN_SCRIPT = re.compile("[<\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 SECTIONS = (
@@ -77,7 +78,7 @@ ABSENT = {
     "token and how full the pool ran.",
     "what_if": "No what-if curve. It needs decode steps, the model's config (--model) and the KV budget "
     "(--log or --metrics).",
-    "ranks": "One device. Give the traces of all ranks in one call (diagnose rank0.json rank1.json …) to see "
+    "ranks": "Nothing to put side by side. Give the traces of all ranks in one call (diagnose rank0.json rank1.json …) to see "
     "them side by side and to tell transfer from waiting.",
 }
 
@@ -202,6 +203,8 @@ def _context(d: Diagnosis) -> dict[str, Any]:
     first_card = view.card(first, alone) if first else None
     files = ", ".join(clean(s.path) for s in d.source)
     data, encoding = embed_json(to_json(d))
+    # The first sentence carries the verdict; what would settle it reads better as text than as a heading.
+    headline, _, after = _SENTENCE_END.sub("\n", sentence(v.summary), count=1).partition("\n")
     subject = limit_name(v.limit) if v.limit == "inconclusive" else f"limited by {limit_name(v.limit)}"
     return {
         **page_parts(f"{subject}: {shorten(files, 60)}", d.tool_version),
@@ -210,7 +213,8 @@ def _context(d: Diagnosis) -> dict[str, Any]:
         "absent": ABSENT,
         "files": files,
         "objective": OBJECTIVE.get(v.objective, words(v.objective)),
-        "headline": sentence(v.summary),
+        "headline": headline,
+        "after_headline": after,
         "limit": limit_name(v.limit),
         "confidence": confidence(v.confidence),
         "meter": 0.0 if v.confidence is None else 100 * v.confidence,

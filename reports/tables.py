@@ -52,16 +52,20 @@ def roof_table(d: Diagnosis) -> Table:
         for roof in device.roofs:
             origin = "; ".join(clean(v) for v in (roof.note, roof.source) if v)
             rows[
-                clean(device.name) or UNKNOWN,
+                clean(device.name or device.catalog_key) or UNKNOWN,
                 words(roof.resource),
                 clean(roof.dtype) or "any",
                 sig3(roof.peak),
                 sig3(roof.sustained),
-                clean(roof.unit),
+                _unit(roof.unit),
                 clean(roof.provenance),
                 origin or "not stated",
             ] = None
     return Table("Roofs used", columns, [list(row) for row in rows])
+
+
+def _unit(unit: str) -> str:
+    return "µs" if unit == "us" else clean(unit)
 
 
 def device_table(d: Diagnosis) -> Table:

@@ -11,11 +11,13 @@ _CODE = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
 
 @dataclass(frozen=True, slots=True)
 class BucketStyle:
-    """One bucket: short label, explanation, fill (a CSS colour), ink readable on it, hatched or plain."""
+    """One bucket: short label, explanation, what a title says of its time, fill, ink readable on it, hatched
+    or not."""
 
     key: str
     label: str
     meaning: str
+    finding: str
     color: str
     ink: str
     hatched: bool = False
@@ -30,59 +32,37 @@ class BucketStyle:
 # their neighbours in lightness (so also in grey print and for the common colour-vision deficiencies). Kernels
 # without a model, waiting ranks and unobserved time are hatched: they are the three that one must not read as
 # work at a roof.
+_B = BucketStyle
 _STYLES = (
-    BucketStyle("compute", "compute-bound", "kernels near the compute roof", "#0072B2", "#ffffff"),
-    BucketStyle("hbm", "memory-bound", "kernels near the memory-bandwidth roof", "#E69F00", "#000000"),
-    BucketStyle(
-        "floor", "kernel floor", "kernels too small for the device: latency, not work", "#CC79A7", "#000000"
-    ),
-    BucketStyle(
-        "inefficient",
-        "inefficient",
-        "kernels with enough work, yet far from both roofs",
-        "#5D3A9B",
-        "#ffffff",
-    ),
-    BucketStyle("unmodelled", "no cost model", "kernels whose work is not known", "#8A8A8A", "#000000", True),
-    BucketStyle(
-        "communication", "communication", "only collectives or peer copies run", "#009E73", "#000000"
-    ),
-    BucketStyle(
-        "comm_wait", "waiting for a rank", "collectives waiting for a later rank", "#009E73", "#000000", True
-    ),
-    BucketStyle("copy", "host copies", "only host-device copies or memsets run", "#56B4E9", "#000000"),
-    BucketStyle(
-        "idle_launch", "idle: launching", "nothing runs; the host was still launching", "#D55E00", "#000000"
-    ),
-    BucketStyle(
-        "idle_sync", "idle: host blocked", "nothing runs; the host waited in a call", "#7F3B08", "#ffffff"
-    ),
-    BucketStyle(
-        "idle_scheduling",
-        "idle: between steps",
-        "nothing runs; host work between steps",
-        "#F0E442",
-        "#000000",
-    ),
-    BucketStyle(
-        "idle_device",
-        "idle: device",
-        "nothing runs; launched already, dispatch or dependency",
-        "#F4B998",
-        "#000000",
-    ),
-    BucketStyle(
-        "idle_other", "idle: cause unknown", "nothing runs; no host events to decide", "#D9D9D9", "#000000"
-    ),
-    BucketStyle(
-        "unobserved",
-        "not observed",
-        "the file cannot show whether the device worked",
-        "#B8B8B8",
-        "#000000",
-        True,
-    ),
-)
+    _B("compute", "compute-bound", "kernels near the compute roof",
+       "runs near the compute roof", "#0072B2", "#ffffff"),
+    _B("hbm", "memory-bound", "kernels near the memory-bandwidth roof",
+       "runs near the memory roof", "#E69F00", "#000000"),
+    _B("floor", "kernel floor", "kernels too small for the device: latency, not work",
+       "is kernels too small for the device", "#CC79A7", "#000000"),
+    _B("inefficient", "inefficient", "kernels with enough work, yet far from both roofs",
+       "is inefficient kernels", "#5D3A9B", "#ffffff"),
+    _B("unmodelled", "no cost model", "kernels whose work is not known",
+       "is kernels without a cost model", "#8A8A8A", "#000000", True),
+    _B("communication", "communication", "only collectives or peer copies run",
+       "is communication", "#009E73", "#000000"),
+    _B("comm_wait", "waiting for a rank", "collectives waiting for a later rank",
+       "is waiting for a later rank", "#009E73", "#000000", True),
+    _B("copy", "host copies", "only host-device copies or memsets run",
+       "is copies between host and device", "#56B4E9", "#000000"),
+    _B("idle_launch", "idle: launching", "nothing runs; the host was still launching",
+       "is idle while the host launches", "#D55E00", "#000000"),
+    _B("idle_sync", "idle: host blocked", "nothing runs; the host waited in a call",
+       "is idle with the host blocked", "#7F3B08", "#ffffff"),
+    _B("idle_scheduling", "idle: between steps", "nothing runs; host work between steps",
+       "is idle between steps", "#F0E442", "#000000"),
+    _B("idle_device", "idle: device", "nothing runs; launched already, dispatch or dependency",
+       "is idle though launched", "#F4B998", "#000000"),
+    _B("idle_other", "idle: cause unknown", "nothing runs; no host events to decide",
+       "is idle for a cause the file does not show", "#D9D9D9", "#000000"),
+    _B("unobserved", "not observed", "the file cannot show whether the device worked",
+       "is not observed", "#B8B8B8", "#000000", True),
+)  # fmt: skip
 BUCKET: dict[str, BucketStyle] = {style.key: style for style in _STYLES}
 
 # (name, what it means for the run) of each limit, to be read after "limited by".

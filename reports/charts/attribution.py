@@ -116,7 +116,7 @@ def _title(bars: list[Bar]) -> str:
         name = bar.label.split(" × ")[0]
         findings.append(
             f"{name}: {unit.text(ns)} of {unit.text(bar.total)} {unit.name} "
-            f"({percent(ns / bar.total)}) is {bucket_label(bucket)}"
+            f"({percent(ns / bar.total)}) {BUCKET[bucket].finding}"
         )
     text = "; ".join(findings)
     return text[0].upper() + text[1:]

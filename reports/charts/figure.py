@@ -4,6 +4,7 @@ table."""
 from __future__ import annotations
 
 import contextlib
+import math
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -79,6 +80,18 @@ def drawing() -> Iterator[Any]:
     with schemapi.debug_mode(False), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield altair
+
+
+def log_axis(alt: Any, channel: Any, field_name: str, title: str, low: float, high: float) -> Any:
+    """A logarithmic axis with a line and a label at each power of ten: more lines would hide the marks."""
+    first, last = math.ceil(math.log10(low)), math.floor(math.log10(high))
+    every = 1 if last - first <= 8 else 2
+    return channel(
+        field_name,
+        title=title,
+        scale=alt.Scale(type="log", nice=False, domain=[low, high]),
+        axis=alt.Axis(values=[10.0**power for power in range(first, last + 1, every)], format=",~g"),
+    )
 
 
 def finish(chart: alt.Chart | alt.LayerChart, height: int) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from diagnose.reports.charts.figure import (
     Table,
     drawing,
     finish,
+    log_axis,
 )
 from diagnose.reports.numbers import count, percent, sig3
 from diagnose.reports.text import clean
@@ -62,20 +63,24 @@ def latency_figure(d: Diagnosis) -> Figure | None:
     ranges = frame.group_by("metric", maintain_order=True).agg(
         low=pl.col("value").min(), high=pl.col("value").max()
     )
-    height = 46 * len(found) + 60
+    height = 38 * len(found) + 52
+    # Only the median and p99 are labelled, outwards: labels between them would lie on each other.
+    labels = frame.filter(pl.col("quantile").is_in(["p50", "p99"]))
+    least, most = float(frame["value"].min()), float(frame["value"].max())  # type: ignore[arg-type]
     with drawing() as alt:
         y = alt.Y("metric:N", sort=None, title=None, axis=alt.Axis(ticks=False, domain=False, labelLimit=140))
-        scale = alt.Scale(type="log", nice=True)
+        x = log_axis(alt, alt.X, "value:Q", "milliseconds, log scale", least / 2.5, most * 2.5)
         dots = alt.Chart(frame)
+        texts = alt.Chart(labels).transform_calculate(
+            label="datum.quantile + ' ' + format(datum.value, ',.3~r')"
+        )
         spec = finish(
             alt.layer(
                 alt.Chart(ranges)
                 .mark_rule(color=MUTED, strokeWidth=2)
-                .encode(
-                    x=alt.X("low:Q", title="milliseconds, log scale", scale=scale), x2=alt.X2("high:Q"), y=y
-                ),
+                .encode(x=alt.X("low:Q"), x2=alt.X2("high:Q"), y=y),
                 dots.mark_circle(size=90, opacity=1, stroke=BACKGROUND, color=ACCENT).encode(
-                    x=alt.X("value:Q", scale=scale),
+                    x=x,
                     y=y,
                     tooltip=[
                         alt.Tooltip("metric:N"),
@@ -83,18 +88,22 @@ def latency_figure(d: Diagnosis) -> Figure | None:
                         alt.Tooltip("value:Q", title="ms", format=".3~r"),
                     ],
                 ),
-                dots.mark_text(dy=-13, fontSize=10, color=FOREGROUND).encode(
-                    x=alt.X("value:Q", scale=scale), y=y, text="quantile:N"
+                *(
+                    texts.transform_filter(alt.datum.quantile == q)
+                    .mark_text(align=align, dx=dx, fontSize=11, color=FOREGROUND)
+                    .encode(x=x, y=y, text=alt.Text("label:N"))
+                    for q, align, dx in (("p50", "right", -9), ("p99", "left", 9))
                 ),
             ),
             height,
         )
     provenance = (d.latency or {}).get("provenance")
     columns = [Column("metric", numeric=False), Column("requests"), Column("mean", "ms", provenance)]
-    columns += [Column(q, "ms", provenance) for q in _QUANTILES]
+    known = [q for q in _QUANTILES if any(_number(stats.get(q)) is not None for _, stats in found)]
+    columns += [Column(q, "ms", provenance) for q in known]
     rows = [
         [name, count(stats.get("count")), sig3(_number(stats.get("mean")))]
-        + [sig3(_number(stats.get(q))) for q in _QUANTILES]
+        + [sig3(_number(stats.get(q))) for q in known]
         for name, stats in found
     ]
     name, stats = found[0]
@@ -177,7 +186,7 @@ def split_figures(d: Diagnosis) -> list[Figure]:
             clean(words(part)): v for part, ms in (parts or {}).items() if (v := _number(ms)) is not None
         }
         if sum(values.values()) > 0:
-            figures.append(_split_figure(len(figures), clean(words(metric)), values))
+            figures.append(_split_figure(len(figures), clean(words(metric)).upper(), values))
     return figures
 
 
@@ -187,7 +196,7 @@ def _split_figure(index: int, metric: str, values: dict[str, float]) -> Figure:
     total = sum(values.values())
     colours = [_PARTS[i % len(_PARTS)] for i in range(len(values))]
     frame = pl.DataFrame({"part": list(values), "ms": list(values.values()), "fill": colours}).with_columns(
-        x2=pl.col("ms").cum_sum(), row=pl.lit(metric.upper())
+        x2=pl.col("ms").cum_sum(), row=pl.lit(metric)
     )
     frame = frame.with_columns(x=pl.col("x2") - pl.col("ms"))
     with drawing() as alt:
@@ -206,7 +215,7 @@ def _split_figure(index: int, metric: str, values: dict[str, float]) -> Figure:
     largest = max(values, key=values.__getitem__)
     return Figure(
         id=f"split-{index}",
-        title=f"{metric.upper()}: {sig3(values[largest])} of {sig3(total)} ms "
+        title=f"{metric}: {sig3(values[largest])} of {sig3(total)} ms "
         f"({percent(values[largest] / total)}) is {largest}",
         alt=f"Split of {metric}: " + ", ".join(f"{part} {sig3(ms)} ms" for part, ms in values.items()) + ".",
         height=92,

@@ -19,6 +19,7 @@ from diagnose.reports.charts.figure import (
     Table,
     drawing,
     finish,
+    log_axis,
 )
 from diagnose.reports.numbers import duration, percent, sig3, time_unit
 from diagnose.reports.text import clean, shorten
@@ -233,7 +234,7 @@ def _spec(
     with drawing() as alt:
         xs = [p.intensity for p in points] + [r["x"] for r in roofs]
         ys = [p.tflops for p in points] + [r["y"] for r in roofs]
-        x = _log_axis(
+        x = log_axis(
             alt,
             alt.X,
             "x:Q",
@@ -241,7 +242,7 @@ def _spec(
             min(xs) / 1.3,
             max(xs) * 1.1,
         )
-        y = _log_axis(alt, alt.Y, "y:Q", "achieved, TFLOP/s", min(ys) / 1.6, max(ys) * 2)
+        y = log_axis(alt, alt.Y, "y:Q", "achieved, TFLOP/s", min(ys) / 1.6, max(ys) * 2)
         layers = []
         if roofs:
             lines = alt.Chart(pl.DataFrame(roofs))
@@ -304,19 +305,6 @@ def _spec(
                 .encode(x=x, y=y, text=alt.Text("tag:N")),
             ]
         return finish(alt.layer(*layers), _HEIGHT)
-
-
-def _log_axis(alt: Any, channel: Any, field: str, title: str, low: float, high: float) -> Any:
-    """A logarithmic axis with a line and a label at each power of ten: more lines hide the points."""
-    first, last = math.ceil(math.log10(low)), math.floor(math.log10(high))
-    every = 1 if last - first <= 8 else 2
-    tens = [10.0**power for power in range(first, last + 1, every)]
-    return channel(
-        field,
-        title=title,
-        scale=alt.Scale(type="log", nice=False, domain=[low, high]),
-        axis=alt.Axis(values=tens, format=",~g"),
-    )
 
 
 def _title(points: list[_Point]) -> str:

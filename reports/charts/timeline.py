@@ -302,6 +302,30 @@ def steps_figure(d: Diagnosis) -> Figure | None:
                 ],
             )
         )
+        batches = pl.DataFrame(
+            {"step": list(range(len(steps))), "sequences": [s.sequences for s in steps]},
+            schema={"step": pl.Int64, "sequences": pl.Int64},
+        ).drop_nulls()
+        has_batch = not batches.is_empty()
+        if has_batch:
+            line = (
+                alt.Chart(batches)
+                .mark_line(
+                    color=FOREGROUND,
+                    strokeDash=[4, 3],
+                    point={"color": FOREGROUND, "size": 25, "filled": True},
+                )
+                .encode(
+                    x=alt.X("step:O"),
+                    y=alt.Y(
+                        "sequences:Q",
+                        title="sequences",
+                        scale=alt.Scale(zero=True),
+                        axis=alt.Axis(grid=False, tickMinStep=1),
+                    ),
+                )
+            )
+            chart = alt.layer(chart, line).resolve_scale(y="independent")
         spec = finish(chart, height)
     columns = [
         Column("step"),
@@ -333,7 +357,10 @@ def steps_figure(d: Diagnosis) -> Figure | None:
         height=height,
         spec=spec,
         table=Table("Steps in order", columns, rows),
-        legend=bucket_legend(used),
+        legend=[
+            *bucket_legend(used),
+            *([Swatch("var(--fg)", "sequences in the batch, right axis", "dash")] if has_batch else []),
+        ],
         note=f"{len(steps):,} of {d.steps_total:,} steps are drawn." if d.steps_total > len(steps) else "",
     )
 
