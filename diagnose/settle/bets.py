@@ -1,6 +1,7 @@
 """Which hypotheses of the before-report the change settles: a prediction is tested only where its resource moved."""
 
-from diagnose.contract import Hypothesis
+from diagnose.contract import Diagnosis, Hypothesis
+from diagnose.settle.comparable import device_label
 from diagnose.settle.comparison import BetOutcome, Comparison, Delta
 from diagnose.settle.measure import SERVED, per_step_ms
 from diagnose.settle.noise import estimate
@@ -35,8 +36,16 @@ def outcomes(c: Comparison, before: Side, after: Side) -> list[BetOutcome]:
     return out
 
 
+def far_device(a: Diagnosis, b: Diagnosis) -> bool:
+    """Whether the two results are of different devices."""
+    names = device_label(a), device_label(b)
+    return None not in names and names[0] != names[1]
+
+
 def _moved(h: Hypothesis, delta: Delta | None, before: Side, after: Side) -> tuple[bool, str]:
     a, b = before.first.d, after.first.d
+    if far_device(a, b):
+        return False, "another device: its prediction was for the one it was made on"
     if h.experiment is not None and h.experiment.metric in SERVED:
         keys = {
             "kv_capacity": (("kv", "budget_tokens"),),

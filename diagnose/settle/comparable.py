@@ -11,6 +11,7 @@ from typing import Any
 
 from diagnose.contract import Diagnosis
 from diagnose.settle.comparison import Difference
+from diagnose.settle.kernels import Matched
 from diagnose.settle.serving_metrics import SERVING
 from diagnose.settle.side import Run, Side
 from diagnose.settle.trace_metrics import (
@@ -119,6 +120,26 @@ def _work(a: Run, b: Run) -> list[Difference]:
                     note=f"mean {unit} of all its steps; only steps of the same work are compared",
                 )
     return out
+
+
+def layers(matched: Matched, phase: str, units: list[list[float]]) -> list[Difference]:
+    """Another number of layers: attention and products are called in another number a step, by the same factor.
+
+    A split or fused kernel changes the calls of one of them, so it is no reason to withhold anything.
+    """
+    calls = []
+    for word in ("attention", "gemm"):
+        row = []
+        for at, alone in enumerate((matched.only_before, matched.only_after)):
+            groups = [(p.before, p.after)[at] for p in matched.pairs] + alone
+            n = sum(r.count for g in groups if g.phase == phase and g.word == word for r in g.runs)
+            row.append(n / sum(units[at]))
+        calls.append(row)
+    (a, b), (c, d) = calls
+    if not all((a, b, c, d)) or not far(a, b, 0.1) or far(b / a, d / c, 0.15):
+        return []
+    note = "attention and products by the same factor: another number of layers, so another model"
+    return _named(f"attention calls a {phase} step", a, b, [*TRACE, *SERVING], note)
 
 
 # Quantised checkpoints carry their format in the name; it is the same model.

@@ -1,6 +1,7 @@
 """Two sides to one comparison: the same work matched, metrics judged together, the change split, causes named."""
 
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Any
 
 from diagnose import __version__
@@ -9,7 +10,7 @@ from diagnose.errors import UsageError
 from diagnose.settle import batched, load_points, quantized, split, unit
 from diagnose.settle.align import Aligned, align, ordinary, why_other_work
 from diagnose.settle.bets import outcomes
-from diagnose.settle.comparable import device_label, differences, model_name, precision
+from diagnose.settle.comparable import device_label, differences, layers, model_name, precision
 from diagnose.settle.comparison import (
     SCHEMA,
     Comparison,
@@ -81,6 +82,14 @@ class _Work:
         delta = split.of_tokens(phase, self.before, self.after) if per_token else None
         if delta is not None:
             self.deltas.append(delta)
+        # Kernels of the same shape are the same work, whatever the rest of the step was.
+        mean = fmean(w.total for r in self.before.runs for w in ordinary(r, phase))
+        self._scale(phase, mean, per_call=True)
+
+    def _scale(self, phase: str, unit_ns: float, per_call: bool = False) -> None:
+        counts = [[r.step_count(phase) for r in s.runs] for s in (self.before, self.after)]
+        self.scales[phase] = Scale(counts[0], counts[1], unit_ns, per_call)
+        self.differences += layers(self.matched, phase, counts)
 
     def _matched_steps(self, phase: str, found: Aligned) -> None:
         made = of_steps(found, self.before, self.after)
@@ -92,8 +101,7 @@ class _Work:
         self.candidates += made
         delta = split.of_steps(found, self.matched, self.before, self.after)
         self.deltas.append(delta)
-        counts = [[r.step_count(phase) for r in s.runs] for s in (self.before, self.after)]
-        self.scales[phase] = Scale(counts[0], counts[1], delta.before_ns, False)
+        self._scale(phase, delta.before_ns)
         for side, left in (("before", found.left_before), ("after", found.left_after)):
             if left:
                 runs = (self.before if side == "before" else self.after).runs

@@ -19,12 +19,15 @@ MIN_IMPACT = 0.005
 
 @dataclass(slots=True)
 class Scale:
-    """How a phase's kernel totals become per-unit values: units of each run, and the unit's whole time in ns."""
+    """How a phase's kernel totals become per-unit values: units of each run, and the unit's whole time in ns.
+
+    `per_call`: calls per unit say nothing (a window's edges, steps of other work), so only their length is judged.
+    """
 
     before: list[float]
     after: list[float]
     unit_ns: float
-    windowed: bool
+    per_call: bool
 
 
 def changes(matched: Matched, scales: dict[str, Scale], before: Side, after: Side) -> list[KernelChange]:
@@ -57,7 +60,7 @@ def _change(pair: Pair, scale: Scale, single: bool, is_same: bool) -> tuple[Chan
     """The change that is judged: time per call when both sides call alike, else time per unit."""
     calls = _per_unit(pair.before, scale.before)[0], _per_unit(pair.after, scale.after)[0]
     alike = abs(calls[0] - calls[1]) <= SAME_CALLS * max(calls)
-    per = "call" if pair.by != "role" and (alike or scale.windowed) else "unit"
+    per = "call" if pair.by != "role" and (alike or scale.per_call) else "unit"
     values, errors = [], []
     for group, units in ((pair.before, scale.before), (pair.after, scale.after)):
         each = [

@@ -49,6 +49,15 @@ def time(ns: float) -> str:
     return f"{sig(ns)} ns"
 
 
+def pair(before_ns: float, after_ns: float) -> str:
+    """Two durations in one unit: `82.2 → 90.4 µs`."""
+    largest = max(abs(before_ns), abs(after_ns))
+    unit, scale = next(
+        ((u, s) for u, s in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)) if largest >= s), ("ns", 1.0)
+    )
+    return f"{sig(before_ns / scale)} → {sig(after_ns / scale)} {unit}"
+
+
 def signed_time(ns: float) -> str:
     """A duration with its sign."""
     return f"{'+' if ns >= 0 else '−'}{time(abs(ns))}"

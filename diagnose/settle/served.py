@@ -101,10 +101,8 @@ def _tokens(metrics: list[MetricChange], cause: str | None) -> list[str]:
         return [
             text + "more sequences share a step, so the gap between tokens grows while the queue shrinks."
         ]
-    phases = ("prefill", "decode") if better is first else ("decode", "prefill")
     return [
-        text
-        + f"{phases[0]} (or the queue before it) and {phases[1]} moved in opposite directions; look at them apart."
+        text + "prefill (or the queue before it) and decode moved in opposite directions; look at them apart."
     ]
 
 

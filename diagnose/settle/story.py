@@ -67,34 +67,47 @@ def _summary(
         "no_change": "No change",
         "inconclusive": "Inconclusive",
     }[word]
+    if any(m.verdict in ("improved", "regressed") or _at_points(m) for m in heads):
+        text = _moved(heads)
+    elif decisive:
+        text = [
+            _kernels(decisive),
+            *(
+                f"{say.metric(m)}, {say.values(m)}, is within what one run a side can tell"
+                for m in heads[:_MOST]
+            ),
+        ]
+    elif word == "no_change":
+        same = all(m.change_abs == 0 and m.low_abs == 0 for m in heads)
+        text = [say.listed([f"{say.metric(m)} {say.values(m)}" for m in heads[:_MOST]])]
+        text.append("both sides are the same recording" if same else "nothing moved by more than 5 %")
+    else:
+        text = [f"{say.metric(m)} {say.values(m)}{_within(m)}" for m in heads[:_MOST]] + _window(
+            c, before, after
+        )
+    if withheld:
+        names = say.listed([f"{say.metric(m)} {say.values(m)}" for m in withheld[:_MOST]])
+        text.append(f"no verdict on {names}: {_short_reason(withheld[0])}")
+    device = next((d for d in c.comparability if d.what == "device"), None)
+    where = f" on another device ({device.before} → {device.after})" if device else ""
+    return f"{lead}{where}: {'; '.join(text)}."
+
+
+def _moved(heads: list[MetricChange]) -> list[str]:
+    """Metrics with a verdict in one breath, then the others by name."""
     by = {
         v: [m for m in heads if m.verdict == v]
         for v in ("improved", "regressed", "no_change", "inconclusive")
     }
-    text = []
-    if by["improved"] or by["regressed"]:
-        both = []
-        for verdict, verb in (("improved", "better"), ("regressed", "worse")):
-            if by[verdict]:
-                both.append(
-                    f"{say.listed([f'{say.metric(m)} {say.values(m)}' for m in by[verdict]])} got {verb}"
-                )
-        text.append(", but ".join(both))
-        for verdict, phrase in (("no_change", "no change of"), ("inconclusive", "no verdict on")):
-            plain = [m for m in by[verdict] if not _at_points(m)]
-            if plain:
-                text.append(f"{phrase} {say.listed([say.metric(m) for m in plain])}")
-    elif decisive:
-        text.append(_kernels(decisive))
-        text += [f"{say.metric(m)} {say.values(m)}, {_reason(m)}" for m in heads[:_MOST]]
-    elif heads:
-        text += [
-            f"{say.metric(m)} {say.values(m)}" + (f", {_reason(m)}" if m.verdict != "no_change" else "")
-            for m in heads[:_MOST]
-        ]
-        if word == "no_change":
-            same = all(m.change_abs == 0 for m in heads) and all(m.low_abs == 0 for m in heads)
-            text.append("both sides are the same recording" if same else "nothing moved by more than 5 %")
+    both = []
+    for verdict, verb in (("improved", "better"), ("regressed", "worse")):
+        if by[verdict]:
+            both.append(f"{say.listed([f'{say.metric(m)} {say.values(m)}' for m in by[verdict]])} got {verb}")
+    text = [", but ".join(both)] if both else []
+    for verdict, phrase in (("no_change", "no change of"), ("inconclusive", "no verdict on")):
+        plain = [m for m in by[verdict] if not _at_points(m)]
+        if plain:
+            text.append(f"{phrase} {say.listed([say.metric(m) for m in plain])}")
     for m in heads:
         if _at_points(m):
             points = m.points or {}
@@ -102,43 +115,39 @@ def _summary(
             text.append(
                 f"{say.metric(m)} depends on the load: worse at {points['regressed']} of {n} points, better at {points['improved']}"
             )
-    if withheld:
-        names = say.listed([f"{say.metric(m)} {say.values(m)}" for m in withheld[:_MOST]])
-        text.append(f"no verdict on {names}, because {withheld[0].reason}")
-    if word == "inconclusive":
-        text += _parts(c)
-        text += _short(c, before, after)
-    device = next((d for d in c.comparability if d.what == "device"), None)
-    where = f" on another device ({device.before} → {device.after})" if device else ""
-    return f"{lead}{where}: {'; '.join(text)}."
+    return text
 
 
-def _reason(m: MetricChange) -> str:
-    where = say.interval(m)
-    return (m.reason or "within its noise") + (f" ({where})" if where else "")
+def _within(m: MetricChange) -> str:
+    if m.low is None or m.high is None:
+        return f", {m.reason}" if m.reason else ""
+    text = {"within its noise": " is within its noise"}.get(
+        m.reason or "", f": {m.reason}" if m.reason else ""
+    )
+    return f"{text} ({say.interval(m)})"
 
 
-def _parts(c: Comparison) -> list[str]:
-    """What the parts of a window did: kernels first, since they are the part that can be judged."""
+def _short_reason(m: MetricChange) -> str:
+    """The reason of a withheld verdict up to its first stop: the rest stands with the differences."""
+    return (m.reason or "").split(";")[0]
+
+
+def _window(c: Comparison, before: Side, after: Side) -> list[str]:
+    """What the parts of a window did, kernels first since only they can be judged, and why the rest cannot."""
+    if not any(m.metric == UNIT_TIME and m.noise == "window" for m in c.metrics):
+        return []
     out = []
     for name in (KERNEL_TIME, IDLE_TIME):
         for m in c.metrics:
             if m.metric == name and not m.headline and m.verdict != "withheld":
-                word = {"no_change": "unchanged", "improved": "faster", "regressed": "slower"}.get(
-                    m.verdict, ""
-                )
-                out.append(f"{say.metric(m)} {word} {say.values(m)}".replace("  ", " "))
-    return out[:4]
-
-
-def _short(c: Comparison, before: Side, after: Side) -> list[str]:
-    if not any(m.metric == UNIT_TIME and m.noise == "window" for m in c.metrics):
-        return []
-    spans = [say.time(sum(w.total for w in s.first.windows)) for s in (before, after)]
-    span = spans[0] if spans[0] == spans[1] else f"{spans[0]} against {spans[1]}"
-    return [
-        f"one window a side ({span}) shows no repetition of what happens between kernels: too short to call it real; repeat both sides"
-    ]
+                word = {
+                    "no_change": "are unchanged",
+                    "improved": "got faster",
+                    "regressed": "got slower",
+                }.get(m.verdict, "")
+                out.append(f"{say.metric(m)} {word or 'went'} {say.values(m)}")
+    longest = max(sum(w.total for w in s.first.windows) for s in (before, after))
+    return [*out, f"one window of {say.time(longest)} a side is too short to call it real"]
 
 
 def _kernels(found: list[KernelChange]) -> str:
@@ -147,9 +156,8 @@ def _kernels(found: list[KernelChange]) -> str:
         what = " ".join(x for x in (say.role(k.role), k.shape) if x)
         speed = "slower" if k.verdict == "regressed" else "faster"
         if k.per == "call":
-            parts.append(
-                f"{what} got {speed}, {say.time(k.call_ns_before)} → {say.time(k.call_ns_after)} a call ({say.pct(k.change)})"
-            )
+            pair = say.pair(k.call_ns_before, k.call_ns_after)
+            parts.append(f"{what} got {speed}, {pair} a call ({say.pct(k.change)})")
         else:
             parts.append(f"{what} got {speed}, {say.signed_time(k.impact_ns)} per unit ({say.pct(k.change)})")
     more = f" and {len(found) - _MOST} more kernels" if len(found) > _MOST else ""
@@ -182,9 +190,13 @@ def _why(c: Comparison, found: list[KernelChange]) -> list[str]:
     for d in [c.delta, *c.deltas]:
         if d is None or not d.total_ns:
             continue
-        parts = [f"{name} {say.signed_time(ns)}" for name, ns in groups(d)[:4]]
+        parts = [
+            f"{name} {say.signed_time(ns)}" for name, ns in groups(d)[:4] if abs(ns) >= 0.001 * d.before_ns
+        ]
+        if not parts:
+            continue
         out.append(
-            f"Per {d.unit}: {say.time(d.before_ns)} → {say.time(d.after_ns)} ({say.signed_time(d.total_ns)}), of which {say.listed(parts)}."
+            f"Per {d.unit}: {say.pair(d.before_ns, d.after_ns)} ({say.signed_time(d.total_ns)}), of which {say.listed(parts)}."
         )
     if found:
         moved = sum(k.impact_ns for k in found)
