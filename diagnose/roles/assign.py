@@ -29,6 +29,8 @@ LARGE_PRODUCT = 1 << 20
 other models)."""
 MIN_RECORDED = 0.5
 CHECKED_STEPS = 3
+LITTLE = 0.02
+"""Kernel time without a cost below this share is not worth a warning."""
 
 
 @dataclass(slots=True)
@@ -130,11 +132,18 @@ def assign_roles(
                 costs = pricer.price(lane, found, step)
                 reader.check(lane, found, costs, step.rows or 0, talks.get(lane.step_id, 0))
             except NoAlignment as error:
-                failed.add(str(error), sum(lane.dur_ns))
+                failed.add(
+                    str(error),
+                    sum(ns for ns, known in zip(lane.dur_ns, lane.costed, strict=True) if not known),
+                )
                 continue
             outcome.aligned += 1
             fresh = [at for at in costs if not lane.costed[at]]
-            taken.add([lane.kernel_id[at] for at in fresh], [pricer.number(costs[at]) for at in fresh])
+            better = _windowed(lane, found, costs, model)
+            taken.add(
+                [lane.kernel_id[at] for at in fresh + better],
+                [pricer.number(costs[at]) for at in fresh + better],
+            )
             outcome.coverage += sum(lane.dur_ns[at] for at in fresh) / total
             outcome.kernels += len(fresh)
             if outcome.aligned == 1:
@@ -144,8 +153,19 @@ def assign_roles(
         return RolesOutcome(0.0, [("roles-contradicted", "warning", outcome.steps,
             f"--model {model.name} does not fit the trace: {error}; no kernel got a cost from its place in the model")])  # fmt: skip
     taken.write(values)
-    outcome.notes += failed.notes(model.name, outcome.steps)
+    outcome.notes += failed.notes(model.name, outcome.steps, total)
     return outcome
+
+
+def _windowed(lane: Lane, found: Alignment, costs: dict[int, OpCost], model: ModelConfig) -> list[int]:
+    """Attention of windowed layers that was charged the step's whole context: its operator does not say the window."""
+    return [
+        at
+        for at in costs
+        if lane.by_step[at]
+        and found.roles[at].role == "attention"
+        and model.plan[found.roles[at].layer].window is not None
+    ]
 
 
 def _recorded(store: Store, work: Work) -> None:
@@ -186,16 +206,17 @@ class _Failures:
         self._ns: dict[str, int] = defaultdict(int)
 
     def add(self, why: str, ns: int) -> None:
-        """One step."""
+        """One step, with the kernel time in it that has no cost."""
         self._steps[why] += 1
         self._ns[why] += ns
 
-    def notes(self, model: str, steps: int) -> list[Note]:
-        """The three reasons with most time."""
+    def notes(self, model: str, steps: int, total: int) -> list[Note]:
+        """The three reasons with most time; a warning only where that time matters."""
+        severity = "warning" if sum(self._ns.values()) > LITTLE * total else "info"
         top = sorted(self._steps, key=lambda w: (-self._ns[w], w))[:3]
         return [
-            ("roles-abstained", "warning", self._steps[w],
-             f"{self._steps[w]} of {steps} steps without costs do not fit the layers of {model}: {w}")
+            ("roles-abstained", severity, self._steps[w],
+             f"{self._steps[w]} of {steps} steps that hold kernels without a cost do not fit the layers of {model}: {w}")
             for w in top
         ]  # fmt: skip
 

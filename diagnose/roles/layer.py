@@ -57,7 +57,8 @@ def mlp_orders(model: ModelConfig, layer: int) -> list[Order]:
     if "shared_up" not in roles:
         return [("router",), ()]
     shared = ("shared_gate_up", "shared_down")  # engines that have expert kernels fuse gate and up
-    return [("router", *shared), (*shared, "router"), shared]
+    # A shared expert may run on another stream, and the router inside a fused kernel.
+    return [("router", *shared), (*shared, "router"), shared, ("router",), ()]
 
 
 def input_orders(model: ModelConfig, layer: int) -> list[Order]:

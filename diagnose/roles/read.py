@@ -14,7 +14,7 @@ class Lane:
     """The kernels of one step on the stream that does most of its work, as parallel lists in order of time.
 
     `shape` holds (m, n, k) of products whose operator recorded it, None elsewhere; `costed` says which have a cost
-    already; `rows0` is the grid's first dimension and `blocks` all of it (0 unknown).
+    already, `by_step` which have it from the operator's shapes and the step's sums (windows not known); `rows0` is the grid's first dimension and `blocks` all of it (0 unknown).
     """
 
     device_id: int
@@ -23,6 +23,7 @@ class Lane:
     name_id: list[int]
     dur_ns: list[int]
     costed: list[bool]
+    by_step: list[bool]
     shape: list[tuple[int, int, int] | None]
     rows0: list[int]
     blocks: list[int]
@@ -38,7 +39,7 @@ WITH steps AS (
 ), lanes AS (
     SELECT *, row_number() OVER (PARTITION BY step_id ORDER BY ns DESC, stream) AS place FROM streams
 )
-SELECT k.device_id, k.step_id, k.kernel_id, k.name_id, k.dur_ns, c.kernel_id IS NOT NULL,
+SELECT k.device_id, k.step_id, k.kernel_id, k.name_id, k.dur_ns, c.kernel_id IS NOT NULL, coalesce(c.source = 'step', false),
        CASE WHEN c.m IS NOT NULL AND c.source = 'shape' AND coalesce(c.batch, 1) = 1 THEN c.m END, c.n, c.k,
        coalesce(try_cast(regexp_extract(k.grid, '(\\d+)', 1) AS BIGINT), 0),
        coalesce(list_product(from_json(k.grid, '["BIGINT"]')), 0)::BIGINT
@@ -56,15 +57,16 @@ def lanes(store: Store) -> Iterator[Lane]:
         cursor.execute(_SQL)
         lane: Lane | None = None
         while rows := cursor.fetchmany(20_000):
-            for device, step, kernel, name, dur, costed, m, n, k, rows0, blocks in rows:
+            for device, step, kernel, name, dur, costed, by_step, m, n, k, rows0, blocks in rows:
                 if lane is None or (lane.device_id, lane.step_id) != (device, step):
                     if lane is not None:
                         yield lane
-                    lane = Lane(device, step, [], [], [], [], [], [], [])
+                    lane = Lane(device, step, [], [], [], [], [], [], [], [])
                 lane.kernel_id.append(kernel)
                 lane.name_id.append(name)
                 lane.dur_ns.append(dur)
                 lane.costed.append(costed)
+                lane.by_step.append(by_step)
                 lane.shape.append(None if m is None else (m, n, k))
                 lane.rows0.append(rows0)
                 lane.blocks.append(blocks)

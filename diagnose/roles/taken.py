@@ -32,9 +32,10 @@ class Taken:
         self._kernel, self._kind = [], []
 
     def write(self, values: CostValues) -> None:
-        """Insert everything into `cost`."""
+        """Insert everything into `cost`, in place of what these kernels had."""
         self._flush()
         values.write(self._store)
+        self._store.con.execute("DELETE FROM cost WHERE kernel_id IN (SELECT kernel_id FROM role_taken)")
         self._store.con.execute(
             """INSERT INTO cost BY NAME SELECT t.kernel_id, v.* EXCLUDE (kind), ? AS source
             FROM role_taken t JOIN cost_value v ON v.kind = t.kind""",

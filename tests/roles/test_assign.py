@@ -139,6 +139,36 @@ def test_windows_are_charged_by_their_layer(
     del ids
 
 
+def test_windows_correct_attention_that_only_the_step_priced(
+    trace: Any, make: Any, model: Any, decode: dict[str, Any]
+) -> None:
+    """An operator outside the graph knows the step's context, not its layer's window."""
+    windowed = model(model_type="gpt_oss", num_local_experts=8, num_experts_per_tok=2, sliding_window=128,
+                     quantization_config={"quant_method": "mxfp4"})  # fmt: skip
+    items = make.step([make.moe(i == 0) for i in range(4)])
+    ids = trace.step(0, items, **decode)
+    at = [i for i, item in zip(ids, items, strict=True) if item.what == "attention"]
+    whole = 2 * 8 * 128 * 2 * 8000
+    for i in at:
+        trace.store.insert(
+            "cost",
+            [{"kernel_id": i, "flops": 1.0, "bytes_min": whole, "role": "attention", "source": "step"}],
+        )
+    assert assign_roles(trace.store, windowed).aligned == 1
+    costs = trace.costs()
+    assert [costs[i]["source"] for i in at] == ["role", "step", "role", "step"]
+    assert costs[at[0]]["bytes_min"] < whole / 5
+    assert trace.store.count("cost") == len(costs)
+
+
+def test_shared_experts_on_another_stream(trace: Any, make: Any, model: Any, decode: dict[str, Any]) -> None:
+    shared = model(model_type="qwen2_moe", num_experts=8, num_experts_per_tok=2, moe_intermediate_size=1024,
+                   shared_expert_intermediate_size=2048)  # fmt: skip
+    ids = trace.step(0, make.step([make.moe(i == 0) for i in range(4)]), **decode)
+    assert assign_roles(trace.store, shared).aligned == 1
+    assert roles(trace, ids)[8:13] == ["norm_add", "router", "moe_routing", "moe_sort", "moe_gate_up"]
+
+
 def test_ranks_share_a_layer(trace: Any, make: Any, model: Any, decode: dict[str, Any]) -> None:
     ids = trace.step(0, make.step([make.dense(i == 0, tp=True) for i in range(4)]), **decode)
     assert assign_roles(trace.store, model(), tp=4).aligned == 1
