@@ -2,11 +2,12 @@
 
     python benchmarks/closed_loop.py [--only NAME ...] [--repeat N] [--work FOLDER] [--python PY]
 
-Six changes to `sample_traces/tiny_decoder.py`. For each, the before-run is captured and diagnosed; the prediction is the sum
-over the diagnosed parts of the phase (`diagnose.rules.parts`) of time x the part's response to the change; the after-run
-is captured as often as `--repeat` says, and `diagnose verify`'s own judge settles the bet. The runner-up's interval is what
-the same change would do if another resource were the limit. Responses are physics or this machine's calibration, given
-with each change. Prints intervals, measured values and verdicts as they come out. Needs torch; about five minutes.
+Six changes to `sample_traces/tiny_decoder.py`. For each, the before-run is captured and diagnosed; the prediction
+is the sum over the diagnosed parts of the phase (`diagnose.rules.parts`) of time x the part's response to the
+change; before- and after-runs are captured in turn, `--repeat` of each, and `diagnose verify`'s own judge settles
+the bet. The runner-up's interval is what the same change would do if another resource were the limit. Responses are
+physics or this machine's calibration, given with each change. Prints intervals, measured values and verdicts as they
+come out. Needs torch; about five minutes.
 """
 
 import argparse
@@ -141,11 +142,11 @@ LOOPS = (
     ),
     Loop(
         "wait-added",
-        "a blocking wait of 1 ms in each of four layers (as a synchronisation is): 4 ms more, sleeping 0.05-0.25 ms too long",
-        "--dtype fp32 --batch 1", "--dtype fp32 --batch 1 --wait-ms 1",
+        "a blocking wait of 3 ms in each of four layers (as a synchronisation is): 12 ms more, and up to 0.3 ms a wait of waking late",
+        "--dtype fp32 --batch 1", "--dtype fp32 --batch 1 --wait-ms 3",
         by_kind(weights=FLAT, cache=FLAT, other=FLAT),
         "hidden behind other work", by_kind(weights=FLAT, cache=FLAT, other=FLAT),
-        added_ms=(4.0, 5.0),
+        added_ms=(12.0, 13.2),
     ),
 )  # fmt: skip
 
@@ -187,25 +188,36 @@ class Bench:
         return folder
 
     def run(self, loop: Loop) -> dict[str, object]:
+        """Before- and after-runs in turn, so that a drift of the machine meets both; the middle before-run bets."""
         machine = self.machine
-        before = self.capture(f"{loop.name}-before", loop.before, loop.threads[0], loop)
-        result, parts = diagnose(before, machine.files[loop.threads[0]])
+        befores, after = [], []
+        for n in range(self.repeat):
+            for side, found in (("before", befores), ("after", after)):
+                threads = loop.threads[0 if side == "before" else 1]
+                line = loop.before if side == "before" else loop.after
+                folder = self.capture(f"{loop.name}-{side}{n}", line, threads, loop)
+                found.append(diagnose(folder, machine.files[threads]))
+        befores.sort(key=lambda pair: step_ms(pair[0]))
+        result, parts = befores[len(befores) // 2]
         steps = next(p.steps for p in result.phases if p.phase == "decode")
         low, high = predict(parts, lambda p: loop.response(p, machine), loop.added_ms, steps)
         rival = predict(parts, lambda p: loop.rival(p, machine), loop.rival_added_ms, steps)
         bet = make_bet(result, loop, (low, high), rival)
-        after = [
-            diagnose(self.capture(f"{loop.name}-after{n}", loop.after, loop.threads[1], loop),
-                     machine.files[loop.threads[1]])[0]
-            for n in range(self.repeat)
-        ]  # fmt: skip
-        settled = verify.settle(bet, after)
+        settled = verify.settle(bet, [d for d, _ in after])
         return {
             "name": loop.name, "limit": result.verdict.limit, "why": loop.why, "before_ms": bet.baseline.get("value"),
+            "all_before_ms": [round(step_ms(d), 3) for d, _ in befores],
+            "all_after_ms": [round(step_ms(d), 3) for d, _ in after],
             "predicted_ms": [round(low, 3), round(high, 3)], "runner_up": loop.rival_limit,
             "runner_up_ms": [round(rival[0], 3), round(rival[1], 3)], "measured": settled.measured,
             "verdict": settled.verdict, "reason": settled.reason,
         }  # fmt: skip
+
+
+def step_ms(result: Diagnosis) -> float:
+    """Mean decode step in milliseconds."""
+    values = verify.per_step_ms(result, "step time", "decode")
+    return sum(values) / len(values)
 
 
 def others_share(before: tuple[float, float] | None, ours: float, wall: float) -> float:
@@ -264,6 +276,7 @@ def show(row: dict[str, object]) -> None:
     print(f"  predicted {low:.2f}-{high:.2f} ms; if {row['runner_up']}: {r_low:.2f}-{r_high:.2f} ms")
     if measured:
         print(f"  measured {measured['value']:.2f} ms ({measured['low']:.2f}-{measured['high']:.2f})")
+    print(f"  runs before {row['all_before_ms']}, after {row['all_after_ms']} ms")
     print(f"  {row['reason']}", flush=True)
 
 
@@ -272,7 +285,7 @@ def main() -> int:
         description="Calibrate, capture, diagnose, predict, change, capture, verify."
     )
     parser.add_argument("--only", nargs="*", choices=[loop.name for loop in LOOPS])
-    parser.add_argument("--repeat", type=int, default=3, help="after-runs of each change")
+    parser.add_argument("--repeat", type=int, default=3, help="before- and after-runs of each change")
     parser.add_argument("--work", type=Path, help="keep calibrations and runs here")
     parser.add_argument("--python", default=sys.executable, help="interpreter for the captured script")
     parser.add_argument("--json", type=Path, help="write the results here too")
