@@ -29,6 +29,8 @@ SERVING_CHANGES = {
     "prefill_interference": "budget-quarter", "host_per_step": "async-scheduling", "load": "load-double",
 }  # fmt: skip
 
+OPEN = 10.0  # stands for an interval without an upper end: it counts as wide
+
 SETS = {"develop": 0, "calibrate": 100_000, "report": 200_000}
 
 
@@ -58,6 +60,7 @@ def assess(job: tuple[str, int]) -> dict[str, Any]:
             "sufficient": truth.sufficient,
             "borderline": truth.borderline,
             "why": truth.notes,
+            "evidence": sorted(made.variant.evidence),
         }
         start = time.process_time()
         try:
@@ -140,9 +143,10 @@ def settle(made: Any, found: Any) -> Iterator[dict[str, Any]]:
         other = x.under_runner_up
         yield {
             "hypothesis": h.id, "limit": h.limit, "change": change, "metric": x.metric, "ratio": round(ratio, 4),
-            "low": x.prediction.low / x.baseline, "high": x.prediction.high / x.baseline,
+            "low": (x.prediction.low or 0.0) / x.baseline,
+            "high": x.prediction.high / x.baseline if x.prediction.high is not None else OPEN,
             "other": other.limit if other else None,
-            "other_low": other.low / x.baseline if other and other.low is not None else None,
+            "other_low": (other.low or 0.0) / x.baseline if other and other.high is not None else None,
             "other_high": other.high / x.baseline if other and other.high is not None else None,
             "first": h.limit == found.verdict.limit,
         }  # fmt: skip

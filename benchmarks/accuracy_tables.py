@@ -162,4 +162,4 @@ def _wrong(r: Row) -> str:
     total = sum(r["attribution"].values()) or 1
     where = {k: round(v / total, 2) for k, v in sorted(r["attribution"].items(), key=lambda kv: -kv[1])[:5]}
     return (f"\nWRONG {r['scenario']} seed {r['seed']} ({r['objective']}): said {r['verdict']} at {r['confidence']}, runner-up "
-            f"{r['runner_up']}; truth {r['limits']} {gains} sufficient={r['sufficient']} {r['why'][:3]}\n  time: {where}\n  {r['summary'][:260]}")  # fmt: skip
+            f"{r['runner_up']}; truth {r['limits']} {gains} sufficient={r['sufficient']} {r['why'][:3]} from {r['evidence']}\n  time: {where}\n  {r['summary'][:260]}")  # fmt: skip

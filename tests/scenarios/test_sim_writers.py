@@ -1,5 +1,6 @@
 """What the simulator writes: exports, metrics, logs and results say what happened, and nothing else."""
 
+import gzip
 import json
 import re
 import sqlite3
@@ -183,3 +184,18 @@ def test_every_settled_case_of_a_trace_or_metrics_has_a_scenario() -> None:
         39,
     }
     assert wanted <= have
+
+
+def test_cpu_trace_holds_operators_only(tmp_path: Path) -> None:
+    made = generate("cpu-only", 1, tmp_path)
+    doc = json.loads(gzip.decompress(made.traces[0].read_bytes()))
+    assert {e["cat"] for e in doc["traceEvents"] if "cat" in e} == {"cpu_op", "user_annotation"}
+    ops = [e for e in doc["traceEvents"] if e.get("cat") == "cpu_op"]
+    # On one thread operators nest or follow each other, never overlap otherwise.
+    open_ends: list[float] = []
+    for e in sorted(ops, key=lambda e: (e["ts"], -e["dur"])):
+        while open_ends and open_ends[-1] <= e["ts"] + 2e-3:
+            open_ends.pop()
+        assert not open_ends or e["ts"] + e["dur"] <= open_ends[-1] + 2e-3
+        open_ends.append(e["ts"] + e["dur"])
+    assert not made.truth.sufficient

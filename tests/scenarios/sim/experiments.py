@@ -28,7 +28,7 @@ def _kernels(w: World) -> World:
 
 TRACE: dict[str, Callable[[World], World]] = {
     "sm-clock": lambda w: replace(w, clock=w.clock * 0.8),
-    "cuda-graphs": lambda w: replace(w, graphs=True, piecewise=False),
+    "cuda-graphs": lambda w: replace(w, graphs=True, piecewise=False, graph_max=1 << 20),
     "async-scheduling": lambda w: replace(w, async_scheduling=True),
     "remove-sync": lambda w: w.with_host(syncs=0, plan_ns=0.0, small_async=w.host.small_copies > 0),
     "cached-input": lambda w: w.with_host(loader_ns=0.0),

@@ -322,3 +322,17 @@ def eight_ranks_slow_host(seed: int) -> World:
     w = w.with_host(op_ns=rng.uniform(14_000, 22_000, seed, 22), jitter=0.05)
     return replace(w, arch=ARCHS["qwen3-8b"], straggler=rng.integer(0, 7, seed, 31), straggler_factor=1.05,
                    plans=decode_steps(8, 500, 2, seed))  # fmt: skip
+
+
+@scenario("cpu-only", "inconclusive", tags=("cpu", "withheld"))
+def cpu_only(seed: int) -> Variant:
+    """No GPU in the trace: operators are all there is."""
+    w = _base(seed, ("h100",)).with_options(style="hf", fused=False).with_profile(engine="hf")
+    w = w.with_host(op_ns=rng.uniform(3_000, 20_000, seed, 22))
+    arch = ARCHS[_pick(("qwen2.5-0.5b", "llama-3.2-1b"), seed, 20)]
+    plans = (
+        prefill_steps(1, rng.integer(64, 512, seed, 21), 2)
+        if rng.unit(seed, 23) < 0.5
+        else decode_steps(1, 300, 3, seed)
+    )
+    return Variant(world=replace(w, arch=arch, plans=plans), form="cpu")

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from sim.cpu import cpu_truth, write_cpu
 from sim.evidence import write_evidence
 from sim.kineto import write_kineto
 from sim.nsys import write_nsys
@@ -32,7 +33,7 @@ class Variant:
     real: World | None = None
     objective: str = "step_time"
     evidence: frozenset[str] = frozenset({"trace"})
-    form: str = "kineto"  # kineto | nsys
+    form: str = "kineto"  # kineto | nsys | cpu (operators only)
     schema: str = "2025"
     counters: bool = False
     gpu_info: bool = True
@@ -99,6 +100,8 @@ def generate(name: str, seed: int, out_dir: Path, variant: Variant | None = None
     """Write a variant's files into `out_dir` (made if needed) and return them with the computed truth."""
     out_dir.mkdir(parents=True, exist_ok=True)
     v = variant or load_all()[name].variant(seed)
+    if v.form == "cpu":
+        return _generate_cpu(name, seed, v, out_dir)
     served = serve(v.serve) if v.serve else None
     world = v.world
     if served is not None and v.serve is not None and world is None and "trace" in v.evidence:
@@ -124,6 +127,14 @@ def generate(name: str, seed: int, out_dir: Path, variant: Variant | None = None
         path.write_text(json.dumps(world.arch.config(), indent=1))
         made.evidence = {"config": [path]}
     (out_dir / "truth.json").write_text(json.dumps(asdict(truth), indent=1))
+    return made
+
+
+def _generate_cpu(name: str, seed: int, v: Variant, out_dir: Path) -> Generated:
+    assert v.world is not None, "a run on the CPU is a world"
+    made = Generated(name, seed, v, cpu_truth(v.world), traces=[out_dir / "trace.json.gz"])
+    write_cpu(v.world, made.traces[0])
+    (out_dir / "truth.json").write_text(json.dumps(asdict(made.truth), indent=1))
     return made
 
 
