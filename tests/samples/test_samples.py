@@ -149,3 +149,15 @@ def test_no_rate_above_a_roof_is_unflagged() -> None:
         for row in diagnosis(name).kernels:
             if (row.percent_of_roof or 0) > 105:
                 assert row.flags, (name, row.name, row.shape, row.percent_of_roof)
+
+
+def test_the_generated_samples_are_what_the_generator_writes(tmp_path: Path) -> None:
+    import importlib.util
+
+    spec = importlib.util.spec_from_file_location("generate", SAMPLES / "generate.py")
+    assert spec and spec.loader
+    generate = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generate)
+    for path in generate.all_generated(tmp_path):
+        # Compressed bytes depend on the zlib at hand, what is in them does not.
+        assert gzip.decompress(path.read_bytes()) == gzip.decompress((SAMPLES / path.name).read_bytes())
