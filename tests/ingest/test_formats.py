@@ -204,6 +204,25 @@ class TestImpossibleTimes:
         assert store.scalar("SELECT origin_ns FROM source") == 900 * day * 1000
         assert store.count("raw_kernel") == 1 and self.dropped(store) == 1
 
+    def test_a_start_at_zero_within_a_week(self, load, make):
+        """Times since boot: zero is only hours away, yet as far from the host's 40 us as no launch can be."""
+        hours = 2 * 3600 * 10**6
+        events = [{**e, "ts": e["ts"] + hours} for e in make.small()]
+        store = load(make.text([*events, make.device("zero", 0, 0, 9)]))
+        assert store.scalar("SELECT origin_ns FROM source") == (hours + 10) * 1000
+        assert store.count("raw_kernel") == 1 and self.dropped(store) == 1
+
+    def test_clocks_that_were_not_aligned_are_said(self, load, make, notes):
+        """All device events hours from the host: that is no damage of single events, and none is dropped."""
+        hours = 2 * 3600 * 10**6
+        store = load(
+            make.text(
+                [*make.small()[:4], make.device("k", hours, 5, 11, 2), make.device("k", hours + 9, 5, 12, 2)]
+            )
+        )
+        assert store.count("raw_kernel") == 2 and self.dropped(store) is None
+        assert notes(store)["device-clock-apart"] == 1
+
     def test_a_missing_time(self, load, make):
         events = [
             *make.small(),

@@ -100,3 +100,18 @@ def test_the_same_trace_gives_the_same_ids(tmp_path, make):
             link(store)
             results.add(str([store.rows(f"FROM {t} ORDER BY ALL") for t in ("kernel", "op", "name")]))
     assert len(results) == 1
+
+
+def test_a_full_disk_is_one_line(tmp_path, make, monkeypatch):
+    path = tmp_path / "t.json"
+    path.write_text(make.text(make.small()))
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("diagnose.ingest.kineto.parts.Parts._copy", full)
+    with (
+        Store() as store,
+        pytest.raises(InputError, match=r"reading stopped \(No space left on device\).*set TMPDIR"),
+    ):
+        load(path, store)

@@ -8,8 +8,9 @@ from diagnose.ingest.kineto.head import Head, read_head
 from diagnose.ingest.kineto.notes import write_notes
 from diagnose.ingest.kineto.parts import Parts
 from diagnose.ingest.kineto.repair import Damage
+from diagnose.ingest.kineto.sane import make_sane
 from diagnose.ingest.kineto.split import CHUNK_BYTES, Splitter
-from diagnose.ingest.kineto.tables import make_events, make_sane, make_tables
+from diagnose.ingest.kineto.tables import make_events, make_tables
 from diagnose.ingest.raw import ensure_raw
 from diagnose.ingest.source import ByteSource, Progress
 from diagnose.store.store import Store
@@ -49,14 +50,14 @@ def load_kineto(
             f"{path}: no event in it can be read ({stream.events} found); capture the trace again"
         )
     make_events(store, parts.pattern)
-    absurd, origin = make_sane(store)
-    make_tables(store, 0, origin, python)
+    sanity = make_sane(store)
+    make_tables(store, 0, sanity.origin, python)
     ensure_raw(store)
     _require_work(store, path)
     head = read_head(stream.head, stream.tail)
     _write_devices(store, head)
-    _write_source(store, path, source, head, origin)
-    write_notes(store, stream, source, head, absurd)
+    _write_source(store, path, source, head, sanity.origin)
+    write_notes(store, stream, source, head, sanity)
     store.con.execute("DROP VIEW sane; DROP VIEW event; DROP TABLE IF EXISTS dictionary")
     parts.remove()
 

@@ -3,12 +3,13 @@
 from typing import Any
 
 from diagnose.ingest.kineto.head import Head
+from diagnose.ingest.kineto.sane import Sanity
 from diagnose.ingest.kineto.split import Stream
 from diagnose.ingest.source import ByteSource
 from diagnose.store.store import Store
 
 
-def write_notes(store: Store, stream: Stream, source: ByteSource, head: Head, absurd: int) -> None:
+def write_notes(store: Store, stream: Stream, source: ByteSource, head: Head, sanity: Sanity) -> None:
     """Fill ingest_note."""
     notes: list[dict[str, Any]] = []
 
@@ -44,10 +45,15 @@ def write_notes(store: Store, stream: Stream, source: ByteSource, head: Head, ab
         note(
             "damaged-metadata", "info", 1, "the trace's metadata is not valid JSON; what was readable is used"
         )
-    if absurd:
+    if sanity.dropped:
         note(
-            "impossible-times", "warning", absurd,
-            f"{absurd} events with an impossible start or duration were left out",
+            "impossible-times", "warning", sanity.dropped,
+            f"{sanity.dropped} events with an impossible start or duration were left out",
+        )  # fmt: skip
+    if sanity.clocks_apart:
+        note(
+            "device-clock-apart", "error", 1,
+            "device and host times lie far apart: their clocks were not aligned, so causes of gaps are not to be trusted",
         )  # fmt: skip
     if stream.python_events:
         share = 100 * stream.python_events / max(1, stream.events)

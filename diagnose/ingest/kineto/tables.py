@@ -23,10 +23,6 @@ KINDS: dict[str, tuple[str, ...]] = {
     "ignored": ("trace", "external id", "external_id", "", "none"),
 }  # fmt: skip
 
-DAY_NS = 86_400 * 10**9
-WEEK_NS = 7 * DAY_NS
-_SPARE_NS = 10 * 10**9  # a kernel may outlast what the host recorded, not by this much
-
 _ID = "coalesce(try_cast({0} AS BIGINT), try_cast(regexp_extract({0}, '(\\d+)', 1) AS BIGINT))"
 _THREAD = f"{_ID.format('pid')} AS process, {_ID.format('tid')} AS thread"
 _TIMES = "ts - getvariable('origin') AS start_ns, dur AS dur_ns"
@@ -52,33 +48,6 @@ def make_events(store: Store, pattern: str) -> None:
     store.con.execute(
         f"CREATE OR REPLACE VIEW event AS SELECT *, {kind_sql()} AS kind FROM read_parquet('{pattern}')"
     )
-
-
-def make_sane(store: Store) -> tuple[int, int]:
-    """View `sane`: events with a possible time. Returns (events of use that were dropped, origin in ns).
-
-    Dropped are a missing or negative duration, a start more than a week from the median start, and a duration longer
-    than the recorded host activity and 10 s (device) or than a day (host): ROCm writes overflown durations and zero
-    start times. The origin is the first start of what is left.
-    """
-    useful = "kind IN ('op', 'call', 'kernel', 'copy', 'memset', 'annotation', 'gpu_annotation')"
-    low, high = store.rows(f"SELECT min(ts), max(ts) FROM event WHERE {useful}")[0]
-    near = "ts IS NOT NULL"
-    if low is not None and high - low > WEEK_NS:
-        middle = store.scalar(f"SELECT quantile_disc(ts, 0.5) FROM event WHERE {useful}")
-        near = f"ts BETWEEN {middle - WEEK_NS} AND {middle + WEEK_NS}"
-    host = "kind IN ('op', 'call', 'annotation')"
-    first, last = store.rows(
-        f"SELECT min(ts), max(ts + dur) FROM event WHERE {host} AND {near} AND dur BETWEEN 0 AND {DAY_NS}"
-    )[0]
-    longest = DAY_NS // 24 if first is None else last - first + _SPARE_NS
-    fits = f"dur BETWEEN 0 AND CASE WHEN {host} OR kind = 'python' THEN {DAY_NS} ELSE {longest} END"
-    sane = f"{near} AND (kind IN ('memory', 'ignored') OR ({fits}))"
-    store.con.execute(f"CREATE OR REPLACE VIEW sane AS SELECT * FROM event WHERE {sane}")
-    total, kept, origin = store.rows(
-        f"SELECT count(*), count(*) FILTER ({sane}), min(ts) FILTER ({sane}) FROM event WHERE {useful}"
-    )[0]
-    return total - kept, origin or 0
 
 
 def make_tables(store: Store, source_id: int, origin: int, keep_python: bool) -> None:
