@@ -213,6 +213,7 @@ def _context(d: Diagnosis) -> dict[str, Any]:
         "absent": ABSENT,
         "files": files,
         "objective": OBJECTIVE.get(v.objective, words(v.objective)),
+        "slowest": _slowest(d),
         "headline": headline,
         "after_headline": after,
         "limit": limit_name(v.limit),
@@ -256,6 +257,15 @@ def _context(d: Diagnosis) -> dict[str, Any]:
         "data": data,
         "data_encoding": encoding,
     }
+
+
+def _slowest(d: Diagnosis) -> str:
+    """Which rank the page is about, where there are several."""
+    if not isinstance(d.ranks, list) or len(d.ranks) < 2:
+        return ""
+    rank = next((device.rank for device in d.devices if device.rank is not None), None)
+    name = "" if rank is None else f" (rank {rank})"
+    return f"of the slowest of {len(d.ranks)} ranks{name}; the others are side by side below and whole in the JSON"
 
 
 def _download_name(d: Diagnosis) -> str:

@@ -130,6 +130,8 @@ def quantity(value: float | str | None, unit: str) -> str:
         return f"{sig3(value)} ×"
     whole = float(value).is_integer() and not _RATE.search(unit)
     text = count(int(value)) if whole else sig3(value)
+    if text == "1" and re.fullmatch(r"[a-z]+s", unit):
+        unit = re.sub("ies$", "ys", unit)[:-1]  # 1 copy, 1 gap
     return text if unit in {"", "count"} else f"{text} {unit}"
 
 

@@ -138,6 +138,10 @@ def key_values(title: str, values: dict[str, Any] | None) -> Table | None:
             rows.append([clean(words(prefix)), _plain(prefix, value)])
 
     add("", values)
+    unknown = [label for label, text in rows if text == UNKNOWN]
+    rows = [row for row in rows if row[1] != UNKNOWN]
+    if unknown:
+        rows.append(["unknown", ", ".join(unknown)])
     return Table(title, [Column("what", numeric=False), Column("value", "", provenance, numeric=False)], rows)
 
 

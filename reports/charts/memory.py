@@ -91,11 +91,12 @@ def memory_figure(d: Diagnosis) -> Figure | None:
             height,
         )
     kv = sum(size for name, size, _ in parts if "kv" in name.lower())
-    title = (
-        f"The KV pool gets {byte_size(kv)} of {byte_size(whole)} ({percent(kv / whole)})"
-        if kv
-        else f"{shorten(max(parts, key=lambda p: p[1])[0], 40)} takes most of {byte_size(whole)}"
-    )
+    if kv:
+        title = f"The KV pool gets {byte_size(kv)} of {byte_size(whole)} ({percent(kv / whole)})"
+    else:
+        name, size, _ = max(parts, key=lambda part: part[1])
+        known = shorten(name, 40)
+        title = f"{known[0].upper()}{known[1:]}: {byte_size(size)} of {byte_size(whole)} ({percent(size / whole)}); KV pool unknown"
     return Figure(
         id="memory-chart",
         title=title,

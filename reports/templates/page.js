@@ -69,7 +69,7 @@
   // --- printing and permalinks --------------------------------------------------------------------------------------
   let opened = [];
   window.addEventListener("beforeprint", () => {
-    opened = all("details:not([open])");
+    opened = all("details:not([open]):not(.long)"); // full names would fill pages; the JSON has them
     for (const details of opened) details.open = true;
   });
   window.addEventListener("afterprint", () => {

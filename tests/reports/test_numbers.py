@@ -87,6 +87,8 @@ def test_interval(low: float | None, high: float | None, unit: str, text: str) -
         (1.5, "ratio", "1.50 ×"),
         (27.66, "GB/s", "27.7 GB/s"),
         (6.0, "copies", "6 copies"),
+        (1.0, "copies", "1 copy"),
+        (1.0, "gaps", "1 gap"),
         (44.2, "gaps", "44.2 gaps"),
         (0.0061, "GB", "6.10 MB"),
         (70_400.0, "µs", "70.4 ms"),
