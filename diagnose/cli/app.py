@@ -39,7 +39,7 @@ def _root(
 
 def _register() -> None:
     """Import the verbs, which attach themselves to `app`. Their own imports are lazy: `--help` is fast."""
-    from diagnose.cli import collect, kernels, listing, query, settle, trace  # noqa: F401
+    from diagnose.cli import collect, compare, kernels, listing, query, settle, trace  # noqa: F401
 
 
 # Typer carries its own copy of click, so its exceptions are found through the ones it publishes.

@@ -8,9 +8,9 @@ from diagnose import __version__
 from diagnose.contract import PHASES, Diagnosis
 from diagnose.errors import UsageError
 from diagnose.settle import batched, load_points, quantized, split, unit
-from diagnose.settle.align import Aligned, align, ordinary, why_other_work
+from diagnose.settle.align import CONTEXT, Aligned, align, ordinary, why_other_work
 from diagnose.settle.bets import outcomes
-from diagnose.settle.comparable import device_label, differences, layers, model_name, precision
+from diagnose.settle.comparable import device_label, differences, far, layers, model_name, precision
 from diagnose.settle.comparison import (
     SCHEMA,
     Comparison,
@@ -88,7 +88,12 @@ class _Work:
 
     def _scale(self, phase: str, unit_ns: float, per_call: bool = False) -> None:
         counts = [[r.step_count(phase) for r in s.runs] for s in (self.before, self.after)]
-        self.scales[phase] = Scale(counts[0], counts[1], unit_ns, per_call)
+        contexts = [
+            [w.context for r in s.runs for w in r.steps_in(phase) if w.context]
+            for s in (self.before, self.after)
+        ]
+        other = bool(contexts[0] and contexts[1]) and far(fmean(contexts[0]), fmean(contexts[1]), CONTEXT)
+        self.scales[phase] = Scale(counts[0], counts[1], unit_ns, per_call, other)
         self.differences += layers(self.matched, phase, counts)
 
     def _matched_steps(self, phase: str, found: Aligned) -> None:
@@ -247,13 +252,15 @@ def _judged(candidates: list[Candidate], found: list[Difference]) -> list[Metric
     out = []
     for c, v in zip(candidates, verdicts, strict=True):
         a = c.change.before
+        # No time or rate falls by more than all of it.
+        low_abs = None if v.low is None else max(v.low, -a)
         withheld = reasons.get(c.metric) if not c.change.same else None
         out.append(
             MetricChange(
                 metric=c.metric, phase=c.phase, unit=c.unit, before=a, after=c.change.after,
                 change=c.change.difference / a if a else None,
-                low=v.low / a if a and v.low is not None else None, high=v.high / a if a and v.high is not None else None,
-                verdict="withheld" if withheld else v.verdict, change_abs=c.change.difference, low_abs=v.low, high_abs=v.high,
+                low=low_abs / a if a and low_abs is not None else None, high=v.high / a if a and v.high is not None else None,
+                verdict="withheld" if withheld else v.verdict, change_abs=c.change.difference, low_abs=low_abs, high_abs=v.high,
                 better="higher" if c.change.higher_is_better else "lower", noise=c.method, samples=list(c.samples), headline=c.headline,
                 reason=withheld or v.reason or None, note=c.note or None,
             )

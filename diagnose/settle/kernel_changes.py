@@ -22,12 +22,14 @@ class Scale:
     """How a phase's kernel totals become per-unit values: units of each run, and the unit's whole time in ns.
 
     `per_call`: calls per unit say nothing (a window's edges, steps of other work), so only their length is judged.
+    `other_context`: kernels whose work grows with the context are not the same work.
     """
 
     before: list[float]
     after: list[float]
     unit_ns: float
     per_call: bool
+    other_context: bool = False
 
 
 def changes(matched: Matched, scales: dict[str, Scale], before: Side, after: Side) -> list[KernelChange]:
@@ -37,7 +39,12 @@ def changes(matched: Matched, scales: dict[str, Scale], before: Side, after: Sid
     is_same = same(before, after)
     for pair in matched.pairs:
         scale = scales.get(pair.before.phase)
-        if scale is not None and scale.unit_ns:
+        grown = (
+            scale is not None
+            and scale.other_context
+            and (pair.before.grows or pair.before.word == "attention")
+        )
+        if scale is not None and scale.unit_ns and not grown:
             change, per = _change(pair, scale, single, is_same)
             rows.append((pair, scale, change, per))
     # Collectives wait for other ranks: how long is no property of the kernel, so they are shown and not judged.

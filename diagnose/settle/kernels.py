@@ -63,6 +63,9 @@ class Group:
     dtypes: dict[str, int]
     bytes: float | None
     runs: list[Calls]
+    grows: bool = (
+        False  # its shape holds a context length that was left out, so its work grows with the context
+    )
 
     @property
     def word(self) -> str:
@@ -129,7 +132,9 @@ def groups(side: Side) -> list[Group]:
             group = found.get(key)
             if group is None:
                 runs = [Calls() for _ in side.runs]
-                group = found[key] = Group(row.phase, row.role, op, shape, row.family, {}, {}, {}, None, runs)
+                group = found[key] = Group(
+                    row.phase, row.role, op, shape, row.family, {}, {}, {}, None, runs, shape != row.shape
+                )
             group.runs[at].add(row)
             for counts, value in (
                 (group.names, row.name),
@@ -215,4 +220,5 @@ def _merge(parts: list[Group]) -> Group:
     return Group(
         first.phase, first.role, first.op if len(ops) == 1 else None, first.shape if len(shapes) == 1 else None, first.family,
         names, bounds, dtypes, sum(known) if known else None, runs,
+        any(p.grows for p in parts),
     )  # fmt: skip

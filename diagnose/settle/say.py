@@ -29,15 +29,9 @@ def pct(share: float | None) -> str:
     if share == 0:
         return "0 %"
     value = abs(100 * share)
-    text = (
-        f"{value:,.0f}"
-        if value >= 9.95
-        else f"{value:.1f}"
-        if value >= 0.95
-        else f"{value:.2f}"
-        if value >= 0.005
-        else "< 0.01"
-    )
+    if value < 0.005:
+        return "0 %"
+    text = f"{value:,.0f}" if value >= 9.95 else f"{value:.1f}" if value >= 0.95 else f"{value:.2f}"
     return f"{'+' if share > 0 else '−'}{text} %"
 
 
