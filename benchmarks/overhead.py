@@ -77,7 +77,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="What a capture costs the run it watches.")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--smoke", action="store_true", help="one short round, to see that it runs")
     args = parser.parse_args()
+    if args.smoke:
+        args.steps, args.repeat = 3, 1
     for title, line in MODELS.items():
         model = tiny_decoder.build(tiny_decoder.parser().parse_args([*line.split(), "--threads", "1"]))
         times: dict[str, list[float]] = {
