@@ -16,7 +16,7 @@ from diagnose.roles.align import Alignment, align
 from diagnose.roles.price import Pricer
 from diagnose.roles.read import Lane, collectives, lanes, step_numbers
 from diagnose.roles.segment import NoAlignment
-from diagnose.roles.taken import Taken
+from diagnose.roles.taken import Numbers, Taken
 from diagnose.roles.work import Work
 from diagnose.serving.model_config import ModelConfig
 from diagnose.store import Store
@@ -110,6 +110,9 @@ def assign_roles(
     UsageError when `tp` does not split the model's heads.
     """
     model.check_tp(tp)
+    if model.quant is not None and not model.quant.rules:
+        text = f"how {model.name} stores its weights ({model.quant.method}) is not known here: no kernel is costed by its place in it"
+        return RolesOutcome(0.0, [("roles-abstained", "warning", 0, text)])
     total = store.scalar("SELECT sum(dur_ns) FROM kernel WHERE device_id >= 0") or 0
     if not total:
         return RolesOutcome(0.0)
@@ -118,7 +121,7 @@ def assign_roles(
         for n, t in store.rows("SELECT name_id, text FROM name WHERE name_id IN (SELECT name_id FROM kernel)")
     }
     values, taken = CostValues(), Taken(store, "role")
-    pricer = Pricer(Work(model, tp, ep), texts, values)
+    pricer, kind = Pricer(Work(model, tp, ep), texts), Numbers(values)
     reader = _Reader(model, pp, pricer, roofs or {})
     outcome, failed = RolesOutcome(0.0), _Failures()
     try:
@@ -142,7 +145,7 @@ def assign_roles(
             better = _windowed(lane, found, costs, model)
             taken.add(
                 [lane.kernel_id[at] for at in fresh + better],
-                [pricer.number(costs[at]) for at in fresh + better],
+                [kind.of(costs[at]) for at in fresh + better],
             )
             outcome.coverage += sum(lane.dur_ns[at] for at in fresh) / total
             outcome.kernels += len(fresh)

@@ -6,7 +6,7 @@ the launches are of the kernels' kinds. Position alone never assigns anything.
 """
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
@@ -19,7 +19,7 @@ from diagnose.costs.registry import cost_of
 from diagnose.costs.share import share
 from diagnose.ingest.detect import detect
 from diagnose.roles.capture_read import ByStep, Recorded, read_capture
-from diagnose.roles.taken import Taken
+from diagnose.roles.taken import Numbers, Taken
 from diagnose.store import Store
 
 Note = tuple[str, str, int, str]
@@ -94,6 +94,7 @@ def assign_from_capture(
         "SELECT step_id, phase, sequences, prefill_tokens, decode_tokens, context_tokens, prefill_context_tokens, prefill_pairs FROM step"
     )}  # fmt: skip
     values, taken = CostValues(), Taken(store, "capture")
+    kind = Numbers(values)
     found: dict[tuple[tuple[str, ...], int | None], tuple[Recorded, list[int | None]] | None] = {}
     for replay in replays:
         step = steps.get(replay.step_id) if replay.step_id is not None else None
@@ -112,7 +113,7 @@ def assign_from_capture(
                 costs[position] = priced
         for j, cost in enumerate(costs):
             if cost is not None and not replay.costed[j]:
-                taken.add((replay.kernel_id[j],), (values.kind(cost),))
+                taken.add((replay.kernel_id[j],), (kind.of(cost),))
                 out.kernels += 1
                 out.coverage += replay.dur_ns[j] / total
     taken.write(values)
@@ -193,6 +194,9 @@ def match(names: Sequence[str], nodes: Sequence[int | None], record: Recorded) -
         )
     if list(names) == record.names:
         return list(range(len(names)))
+    common = (Counter(names) & Counter(record.names)).total()
+    if common < MIN_MATCHED * max(len(names), len(record.names)):
+        return None
     found: list[int | None] = [None] * len(names)
     for a, b, size in SequenceMatcher(None, record.names, list(names), autojunk=False).get_matching_blocks():
         for k in range(size):

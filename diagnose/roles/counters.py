@@ -17,6 +17,7 @@ Note = tuple[str, str, int, str]
 def normal(name: str) -> str:
     """A kernel's name as two profilers can agree on it: no spaces, no return type, no casts of template values."""
     text = re.sub(r"\((?:int|bool|unsigned int|long|unsigned long|unsigned char)\)(-?\d+)", r"\1", name)
+    text = re.sub(r"(?<![\w.])(\d+)(?:ul|u|l)(?!\w)", r"\1", text)
     text = re.sub(r"(?<![\w:])(true)(?!\w)", "1", text)
     text = re.sub(r"(?<![\w:])(false)(?!\w)", "0", text)
     text = text.replace("> >", ">>").replace("(anonymous namespace)", "<unnamed>")

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from diagnose.costs.cost_rows import CostValues
 from diagnose.costs.families import family
 from diagnose.costs.op import OpCost
 from diagnose.roles.align import Alignment, Role, common_rows
@@ -19,9 +18,8 @@ from diagnose.roles.work import Work
 class Pricer:
     """Costs by (layer's make, role, name, numbers), computed once each."""
 
-    def __init__(self, work: Work, texts: dict[int, str], values: CostValues) -> None:
-        self.work, self.texts, self._values = work, texts, values
-        self._numbers: dict[int, tuple[OpCost, int]] = {}
+    def __init__(self, work: Work, texts: dict[int, str]) -> None:
+        self.work, self.texts = work, texts
         self._costs: dict[tuple[Any, ...], OpCost | None] = {}
         self._like = self._same_layers()
 
@@ -36,13 +34,6 @@ class Pricer:
         for i, plan in enumerate(model.plan):
             out.append(first.setdefault((plan, tuple(sizes[i])), i))
         return out
-
-    def number(self, cost: OpCost) -> int:
-        """Number of a cost in the values to write; the same object is looked up once."""
-        found = self._numbers.get(id(cost))
-        if found is None:  # the cost is kept, so its id stays its own
-            found = self._numbers[id(cost)] = (cost, self._values.kind(cost))
-        return found[1]
 
     def rows(self, lane: Lane, found: Alignment, step: StepNumbers) -> StepNumbers:
         """The step's numbers with the rows that kernels show. Raises NoAlignment where they contradict its tokens."""

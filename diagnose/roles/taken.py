@@ -3,9 +3,25 @@
 from collections.abc import Iterable
 
 from diagnose.costs.cost_rows import CostValues
+from diagnose.costs.op import OpCost
 from diagnose.store import Store
 
 _BATCH = 200_000
+
+
+class Numbers:
+    """Numbers of costs in `CostValues`; the same object is looked up once."""
+
+    def __init__(self, values: CostValues) -> None:
+        self._values = values
+        self._known: dict[int, tuple[OpCost, int]] = {}
+
+    def of(self, cost: OpCost) -> int:
+        """The number of a cost."""
+        found = self._known.get(id(cost))
+        if found is None:  # the cost is kept, so its id stays its own
+            found = self._known[id(cost)] = (cost, self._values.kind(cost))
+        return found[1]
 
 
 class Taken:

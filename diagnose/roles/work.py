@@ -127,8 +127,11 @@ class Work:
             r for r in ("experts_gate_up", "experts_up", "experts_down") if self.gemm(layer, r) is not None
         ]
         if role == "experts":
-            costs = [self._expert(layer, r, tokens, name, fused=True) for r in parts]
-            first, *rest = [c for c in costs if c is not None]
+            found = [self._expert(layer, r, tokens, name, fused=True) for r in parts]
+            costs = [c for c in found if c is not None]
+            if not costs or len(costs) < len(found):
+                return None
+            first, *rest = costs
             for one in rest:
                 first = replace(
                     first, flops=first.flops + one.flops, bytes_min=first.bytes_min + one.bytes_min,

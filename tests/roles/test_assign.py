@@ -335,6 +335,7 @@ def test_products_that_never_repeat_by_name(
         ({"quantization_config": {"quant_method": "fp8"}}, "8-bit"),
         ({"quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128}}, "4-bit"),
         ({"num_hidden_layers": 2}, "2 passes"),
+        ({"quantization_config": {"quant_method": "something new"}}, "is not known here"),
     ],
 )
 def test_another_model(

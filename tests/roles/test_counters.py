@@ -166,6 +166,7 @@ def test_names_of_two_profilers_agree() -> None:
     assert normal("void k<(int)7, (bool)1, A<float> >(float *)") == normal(
         "void k<7, true, A<float>>(float*)"
     )
+    assert normal("void k<2ul, 3u>(x)") == normal("void k<(unsigned long)2, (unsigned int)3>(x)")
     assert normal("void k<1>(int)") != normal("void k<2>(int)")
 
 
