@@ -182,6 +182,7 @@ def conclude(analysed: Analysed, options: Options, straggler: str | None = None)
         steps=steps_shown,
         steps_total=steps_total,
         timeline=result.timeline(store),
+        counters=result.counters(store),
     )
 
 

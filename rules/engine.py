@@ -253,11 +253,19 @@ def _experiment(
         return round(value / per_step / 1e6, 4)
 
     rival = claim.runner_up.rule.limit if claim.runner_up else "nothing this change touches"
+
+    def plain(limit: str) -> str:
+        return (
+            limit.replace("_", " ")
+            .replace("hbm", "HBM bandwidth")
+            .replace("kernel inefficiency", "inefficient kernels")
+        )
+
     if separates:
         bound = f"above {scaled(mine[1]):.4g}" if mine[1] < other[0] else f"below {scaled(mine[0]):.4g}"
-        refuted = f"the {change.metric} is {bound} ms (with {rival} it would be {scaled(other[0]):.4g}-{scaled(other[1]):.4g} ms)"
+        refuted = f"the {change.metric} is {bound} ms (with {plain(rival)} it would be {scaled(other[0]):.4g}-{scaled(other[1]):.4g} ms)"
     else:
-        refuted = f"the {change.metric} leaves {scaled(mine[0]):.4g}-{scaled(mine[1]):.4g} ms; the effect is too near to {rival}'s to separate them in one run: repeat both sides"
+        refuted = f"the {change.metric} leaves {scaled(mine[0]):.4g}-{scaled(mine[1]):.4g} ms; the effect is too near to that of {plain(rival)} to separate them in one run: repeat both sides"
     return Experiment(
         change=change.change,
         command=change.command(engine),

@@ -163,7 +163,11 @@ def _phase_limit(phase: Phase, claims: list[Claim], device: int | None) -> None:
 
 def _sentence(first: Ranked, answer: Hypothesis) -> str:
     """Limit and the numbers that carry it; confidence and experiment stand beside it in every report."""
-    return f"limited by {words(first.limit)}: {answer.statement}"
+    head, _, rest = answer.statement.partition(": ")
+    subject = {"the run": "the run", "the time outside steps": "the run"}.get(head, head)
+    if not rest or len(head) > 24:
+        return f"the run is limited by {words(first.limit)}: {answer.statement}"
+    return f"{subject} is limited by {words(first.limit)}: {rest}"
 
 
 def _phase_sentence(phase: Phase) -> str:

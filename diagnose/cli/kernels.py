@@ -19,21 +19,28 @@ def kernels(
     path: Annotated[Path, typer.Argument(metavar="TRACE", help="A trace.")],
     by: Annotated[str, typer.Option("--by", metavar="|".join(GROUPS), help="What to group by.")] = "name",
     as_json: Annotated[
-        str | None, typer.Option("--json", metavar="FILE|-", help="Write the rows as JSON.", show_default=False)
+        str | None,
+        typer.Option("--json", metavar="FILE|-", help="Write the rows as JSON.", show_default=False),
     ] = None,
     top: Annotated[int, typer.Option("--top", min=1, help="Rows to print.")] = 30,
     device: Annotated[
-        str | None, typer.Option("--device", metavar="KEY|FILE", help="As for the diagnosis.", show_default=False)
+        str | None,
+        typer.Option("--device", metavar="KEY|FILE", help="As for the diagnosis.", show_default=False),
     ] = None,
     model: Annotated[
-        str | None, typer.Option("--model", metavar="FILE|NAME", help="As for the diagnosis.", show_default=False)
+        str | None,
+        typer.Option("--model", metavar="FILE|NAME", help="As for the diagnosis.", show_default=False),
     ] = None,
-    tp: Annotated[int | None, typer.Option("--tp", min=1, help="As for the diagnosis.", show_default=False)] = None,
+    tp: Annotated[
+        int | None, typer.Option("--tp", min=1, help="As for the diagnosis.", show_default=False)
+    ] = None,
     capture: Annotated[
-        Path | None, typer.Option("--capture", metavar="FILE", help="As for the diagnosis.", show_default=False)
+        Path | None,
+        typer.Option("--capture", metavar="FILE", help="As for the diagnosis.", show_default=False),
     ] = None,
     ncu: Annotated[
-        list[Path] | None, typer.Option("--ncu", metavar="FILE", help="As for the diagnosis.", show_default=False)
+        list[Path] | None,
+        typer.Option("--ncu", metavar="FILE", help="As for the diagnosis.", show_default=False),
     ] = None,
 ) -> int:
     """List kernels with time, FLOPs, bytes, rates, share of the roof, bound and where the cost came from."""
@@ -60,7 +67,18 @@ def kernels(
     cover = result.coverage
     if cover is not None and cover.kernel_time_ns:
         typer.echo(f"{100 * cover.with_cost_ns / cover.kernel_time_ns:.1f} % of kernel time has a cost")
-    names = [by, "count", "time ms", "share %", "TFLOP/s", "GB/s", "% of roof", "bound", "cost source", "reason"]
+    names = [
+        by,
+        "count",
+        "time ms",
+        "share %",
+        "TFLOP/s",
+        "GB/s",
+        "% of roof",
+        "bound",
+        "cost source",
+        "reason",
+    ]
     shown: list[tuple[Any, ...]] = [
         (
             r[by] or "-",
@@ -105,9 +123,15 @@ def group(kernels: list[Any], by: str) -> list[dict[str, Any]]:
                 "share": time_ns / total,
                 "flops": sum(f for f, _ in timed_flops) or None,
                 "bytes": sum(b for b, _ in timed_bytes) or None,
-                "tflops": sum(f for f, _ in timed_flops) / sum(t for _, t in timed_flops) / 1e3 if timed_flops else None,
-                "gbps": sum(b for b, _ in timed_bytes) / sum(t for _, t in timed_bytes) if timed_bytes else None,
-                "percent_of_roof": sum(p * t for p, t in roofed) / sum(t for _, t in roofed) if roofed else None,
+                "tflops": sum(f for f, _ in timed_flops) / sum(t for _, t in timed_flops) / 1e3
+                if timed_flops
+                else None,
+                "gbps": sum(b for b, _ in timed_bytes) / sum(t for _, t in timed_bytes)
+                if timed_bytes
+                else None,
+                "percent_of_roof": sum(p * t for p, t in roofed) / sum(t for _, t in roofed)
+                if roofed
+                else None,
                 "bound": rows[0].bound,
                 "reason": rows[0].reason,
                 "cost_source": "+".join(sources) or None,

@@ -153,7 +153,7 @@ def phases(store: Store, roofs: dict[int, Roofs | None]) -> list[Phase]:
                 limit="inconclusive",
                 confidence=None,
                 sequences=tokens["sequences"],
-                context_tokens=tokens["context"],
+                context_tokens=tokens["context"] if phase != "prefill" else tokens["context"] or None,
                 ideal_note=ideal["note"],
             )
         )
@@ -316,6 +316,23 @@ def timeline(store: Store) -> list[TimelineSegment]:
         TimelineSegment(device=d, start_ns=s, end_ns=e, bucket=b, cause=c, step_id=st)
         for d, s, e, b, c, st in rows
     ]
+
+
+MAX_COUNTER_POINTS = 240
+
+
+def counters(store: Store) -> list[dict[str, Any]]:
+    """Sampled device counters for drawing: at most MAX_COUNTER_POINTS means a device and metric, in time order."""
+    rows = store.dicts(
+        f"""WITH span AS (
+            SELECT device_id, metric, min(ts_ns) AS t0, greatest(1, (max(ts_ns) - min(ts_ns)) // {MAX_COUNTER_POINTS} + 1) AS cell
+            FROM counter GROUP BY ALL
+        )
+        SELECT c.device_id AS device, c.metric, min(c.ts_ns)::BIGINT AS ts_ns, avg(c.value) AS value
+        FROM counter c JOIN span s ON s.device_id = c.device_id AND s.metric = c.metric
+        GROUP BY c.device_id, c.metric, (c.ts_ns - t0) // cell ORDER BY 1, 2, 3"""
+    )
+    return [{**r, "unit": "Hz" if r["metric"] == "gpc_clock" else "% of peak"} for r in rows]
 
 
 def total_attribution(parts: list[Device]) -> Attribution:
