@@ -11,6 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from sim.evidence import bench, scrape, sglang_log, step_at, vllm_log, write_evidence
 from sim.nsys import SCHEMAS, write_nsys
+from sim.pairs import planted, slower_kernel, world_of, write_pair
 from sim.registry import EVIDENCE, generate, load_all
 from sim.serving import Load, Serve, Served, serve
 from sim.steps import simulate
@@ -199,3 +200,18 @@ def test_cpu_trace_holds_operators_only(tmp_path: Path) -> None:
         assert not open_ends or e["ts"] + e["dur"] <= open_ends[-1] + 2e-3
         open_ends.append(e["ts"] + e["dur"])
     assert not made.truth.sufficient
+
+
+def test_pairs_differ_by_luck_or_by_what_was_planted(tmp_path: Path) -> None:
+    null = write_pair(3, tmp_path / "null", steps=4)
+    assert null.true_ratio == 1.0
+    assert null.before[0].read_bytes() != null.after[0].read_bytes()
+    slow = write_pair(3, tmp_path / "slow", planted(3, 1.08, steps=4), steps=4)
+    # Times are rounded to nanoseconds, and a few fixed latencies do not stretch.
+    assert slow.true_ratio == pytest.approx(1.08, abs=0.01)
+    kernel = slower_kernel(3, "gate_up", 1.5, steps=4)
+    one, two = (
+        simulate(replace(w, noise=0.0, run_device=0.0)).ranks[0].activities for w in (world_of(3, 4), kernel)
+    )
+    for a, b in zip(one, two, strict=True):
+        assert b.duration_ns == pytest.approx(a.duration_ns * (1.5 if a.role == "gate_up" else 1.0), abs=1)

@@ -117,8 +117,8 @@ class Rank:
         self.step = -1
         slow = world.straggler == rank
         run_host = rng.lognormal(world.run_host, world.luck, 15)
-        self.slow = (world.straggler_factor if slow else 1.0) / world.host.speed * run_host
-        self.device_luck = rng.lognormal(world.run_device, world.luck, 16, rank)
+        self.slow = (world.straggler_factor if slow else 1.0) / world.host.speed * run_host * world.pace
+        self.device_luck = world.pace * rng.lognormal(world.run_device, world.luck, 16, rank)
         self.pause = world.straggler_pause_ns if slow else 0.0
 
     # -- host time ------------------------------------------------------------------------------------------------

@@ -87,6 +87,9 @@ class World:
     clock: float = 1.0  # of the compute array, below 1 when throttled
     scatter: float = 0.0  # kernels run up to this share slower than the plateau, by role
     role_factor: tuple[tuple[str, float], ...] = ()  # kernels of a role slower by a factor (a planted change)
+    pace: float = (
+        1.0  # everything, host and device, slower by this factor (a planted change of the whole step)
+    )
     noise: float = 0.025  # of a kernel from call to call
     run_device: float = 0.0  # of the whole device from run to run
     run_host: float = 0.0  # of the whole host from run to run
