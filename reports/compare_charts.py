@@ -17,7 +17,7 @@ from diagnose.reports.charts.figure import (
     finish,
 )
 from diagnose.reports.compare_view import VERDICT, delta_title, mark, metric_table, role_label, role_table
-from diagnose.reports.numbers import sig3, time_unit
+from diagnose.reports.numbers import count, sig3, time_unit
 from diagnose.reports.text import clean
 from diagnose.reports.words import BUCKET
 from diagnose.settle import say
@@ -35,7 +35,8 @@ _SHAPES = ["triangle-left", "triangle-right", "square", "circle", "diamond"]
 _POINTS = ["before, measured", "after, measured"]
 _FLOOR = 5.0
 _WIDEST = 120.0
-_PARTS = 14
+_PARTS = 12
+_VISIBLE = 0.001  # of the unit; what is smaller is summed up in one bar
 
 
 def metrics_figure(c: Comparison) -> Figure | None:
@@ -84,7 +85,7 @@ def metrics_figure(c: Comparison) -> Figure | None:
         spec = finish(alt.layer(*layers), height)
     used = dict.fromkeys(m.verdict for m in listed)
     legend = [Swatch(_INK[v], mark(v), "dot") for v in _INK if v in used]
-    legend.append(Swatch("var(--muted)", "5 %: what one run a side cannot tell"))
+    legend.append(Swatch("var(--grid)", "5 %: what one run a side cannot tell"))
     return Figure(
         id="metrics", title=_metrics_title(c), alt=_metrics_alt(c), height=height, spec=spec, table=metric_table(c), legend=legend,
         note="An interval that reaches beyond the axis is cut at its edge; the table has its ends." if max(reached) >= _WIDEST else "",
@@ -98,7 +99,8 @@ def _clip(value: float) -> float:
 def _metrics_title(c: Comparison) -> str:
     heads = [m for m in c.metrics if m.headline] or c.metrics
     moved = sorted(heads, key=lambda m: (m.verdict not in ("improved", "regressed"), -abs(m.change or 0)))
-    return "; ".join(f"{say.metric(m)} {say.pct(m.change)}, {VERDICT[m.verdict][1]}" for m in moved[:3])
+    text = "; ".join(f"{say.metric(m)} {say.pct(m.change)}, {VERDICT[m.verdict][1]}" for m in moved[:3])
+    return text[0].upper() + text[1:]
 
 
 def _metrics_alt(c: Comparison) -> str:
@@ -121,7 +123,9 @@ def delta_figure(d: Delta, at: int) -> Figure | None:
     """What moved, part by part, largest first; None where nothing did."""
     import polars as pl
 
-    moved = [r for r in d.roles if r.change_ns][:_PARTS]
+    moved = [r for r in d.roles if abs(r.change_ns) >= _VISIBLE * d.before_ns][:_PARTS] or [
+        r for r in d.roles if r.change_ns
+    ][:3]
     if not moved or not d.before_ns:
         return None
     unit = time_unit([r.change_ns for r in moved])
@@ -135,16 +139,17 @@ def delta_figure(d: Delta, at: int) -> Figure | None:
         }
         for r in moved
     ]
-    if rest:
+    if abs(rest) >= _VISIBLE * d.before_ns:
         rows.append(
             {"row": "other parts", "x": rest / unit.scale, "fill": MUTED, "label": say.signed_time(rest)}
         )
     frame = pl.DataFrame(rows).with_columns(
         pl.col("x").round_sig_figs(6), side=pl.when(pl.col("x") >= 0).then(0.0).otherwise(0.0)
     )
-    reach = max(abs(float(r["x"])) for r in rows) * 1.35
-    low = -reach if any(float(r["x"]) < 0 for r in rows) else -0.12 * reach
-    high = reach if any(float(r["x"]) > 0 for r in rows) else 0.12 * reach
+    values = [float(r["x"]) for r in rows]
+    span = max(0.0, *values) - min(0.0, *values)
+    # Room for the label on whichever side a bar points to.
+    low, high = min(0.0, *values) - 0.16 * span, max(0.0, *values) + 0.16 * span
     height = 26 * len(rows) + 52
     with drawing() as alt:
         x = alt.X(
@@ -233,7 +238,7 @@ def what_if_figure(c: Comparison) -> Figure | None:
         if real is None
         else f"is {sig3(real)} ms, {'inside' if w['inside'] else 'outside'} the predicted {sig3(w['step_ms_low'])}–{sig3(w['step_ms_high'])} ms"
     )
-    title = f"The step at batch {sig3(w['batch'])} {found}"
+    title = f"The step at batch {count(w['batch'])} {found}"
     return Figure(
         id="batch-curve", title=title, alt=f"Step time over batch as predicted from the before-run. {title}.", height=height, spec=spec,
         table=Table("Predicted step time by batch", columns, table), legend=[Swatch("var(--accent)", "predicted from the before-run, with its range", "line")],

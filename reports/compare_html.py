@@ -9,6 +9,7 @@ from diagnose.reports import compare_view as view
 from diagnose.reports import html as page
 from diagnose.reports.compare_json import to_json
 from diagnose.reports.text import clean, shorten
+from diagnose.reports.words import limit_name
 from diagnose.settle.comparison import Comparison
 
 SECTIONS = (
@@ -47,8 +48,9 @@ def _context(c: Comparison) -> dict[str, Any]:
         "after_files": view.files(c.after),
         "overall": c.verdict.overall,
         "overall_mark": view.mark(c.verdict.overall),
-        "headline": view.headline(c),
-        "cause": c.verdict.cause,
+        "headline": view.headline_parts(c)[0],
+        "after_headline": view.headline_parts(c)[1],
+        "cause": limit_name(c.verdict.cause) if c.verdict.cause else "",
         "why": [clean(line) for line in c.verdict.why],
         "notes": view.notes(c),
         "withheld": withheld,

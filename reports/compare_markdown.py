@@ -8,6 +8,7 @@ from diagnose.reports.numbers import count
 from diagnose.reports.text import markdown as esc
 from diagnose.reports.text import markdown_code as code
 from diagnose.reports.text import sentence
+from diagnose.reports.words import limit_name
 from diagnose.settle.comparison import Comparison
 
 _KERNELS = 12
@@ -20,7 +21,7 @@ def to_markdown(c: Comparison) -> str:
         MARKER,
         f"## {esc(view.mark(c.verdict.overall))}: {code(view.files(c.before), 60)} → {code(view.files(c.after), 60)}",
         f"**{esc(view.headline(c))}**",
-        f"Taken for the cause: {esc(c.verdict.cause.replace('_', ' '))}." if c.verdict.cause else "",
+        f"The change lies in {esc(limit_name(c.verdict.cause))}." if c.verdict.cause else "",
         _list(c.verdict.why),
         table(view.metric_table(c)) if c.metrics else "",
         _titled("Makes a verdict unsound", _list(withheld)),

@@ -7,10 +7,11 @@ from typing import Any
 
 from diagnose.reports.charts.figure import Column, Table
 from diagnose.reports.numbers import UNKNOWN, byte_size, count, duration, sig3, time_unit
-from diagnose.reports.text import clean, sentence, shorten
+from diagnose.reports.text import clean, keep_units, sentence, shorten
 from diagnose.reports.words import bucket_label, limit_name, words
 from diagnose.settle import say
 from diagnose.settle.comparison import Comparison, Delta, Difference, KernelChange, MetricChange, SideInfo
+from diagnose.settle.quantized import added_by_phase
 
 # Sign, word: a verdict is never told by colour alone.
 VERDICT: dict[str, tuple[str, str]] = {
@@ -34,7 +35,7 @@ NOISE: dict[str, str] = {
     "assumed": "assumed: the file states no spread",
     "single": "unknown",
 }
-KERNELS_SHOWN = 40
+KERNELS_SHOWN = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +67,9 @@ class KernelLine:
 
 
 def mark(verdict: str) -> str:
-    """`▲ improved`."""
+    """`▲ improved`, unbreakable."""
     sign, word = VERDICT.get(verdict, ("", words(verdict)))
-    return f"{sign} {word}".strip()
+    return f"{sign} {word}".strip().replace(" ", "\u00a0")
 
 
 def files(side: SideInfo) -> str:
@@ -82,8 +83,14 @@ def title_of(c: Comparison) -> str:
 
 
 def headline(c: Comparison) -> str:
-    """The summary without its leading word, which stands beside it as a mark."""
+    """The whole answer in one sentence."""
     return sentence(c.verdict.summary)
+
+
+def headline_parts(c: Comparison) -> tuple[str, str]:
+    """The answer's first clause, for a heading, and the rest of the sentence for the text under it."""
+    first, _, rest = c.verdict.summary.partition("; ")
+    return sentence(first), sentence(rest)
 
 
 def rows(c: Comparison) -> list[Row]:
@@ -98,8 +105,8 @@ def _row(m: MetricChange) -> Row:
     # What the column already says is no reason.
     reason = m.reason or ""
     return Row(
-        name=clean(say.metric(m)), verdict=m.verdict, before=sig3(m.before), after=sig3(m.after), unit=clean(unit), change=say.pct(m.change),
-        interval=UNKNOWN if m.low is None else f"{low} to {high}", noise=NOISE.get(m.noise, m.noise), samples=_samples(m),
+        name=clean(say.metric(m)), verdict=m.verdict, before=sig3(m.before), after=sig3(m.after), unit=clean(unit), change=keep_units(say.pct(m.change)),
+        interval=UNKNOWN if m.low is None else keep_units(f"{low} to {high}"), noise=NOISE.get(m.noise, m.noise), samples=_samples(m),
         reason=sentence(f"{note}{reason}".rstrip("; ")), headline=m.headline,
     )  # fmt: skip
 
@@ -196,9 +203,16 @@ def delta_title(d: Delta) -> str:
     )
 
 
+_ROLES = {
+    "attn_prefill": "attention", "attn_decode": "attention, decode", "attn_merge": "attention, merge", "copy_cat": "copy, cast, concatenate",
+    "nccl": "collectives", "custom_comm": "collectives", "copy_dtod": "device copies", "gemm": "matrix products", "gemm_lowp": "low-precision products",
+    "gemm_w4a16": "weight-only products", "moe_gemm": "expert products", "kv_write": "KV cache writes",
+}  # fmt: skip
+
+
 def role_label(role: str) -> str:
     """A role, or a kind of idle time, as the charts call it."""
-    return bucket_label(role) if role.startswith("idle_") else role.replace("_", " ")
+    return bucket_label(role) if role.startswith("idle_") else _ROLES.get(role, role.replace("_", " "))
 
 
 def role_table(d: Delta) -> Table:
@@ -289,7 +303,7 @@ def _kernel(k: KernelChange) -> KernelLine:
         bound += f" → {bucket_label(k.bound_after)}"
     verdict = mark(k.verdict) + (", minor" if k.minor and k.verdict in ("improved", "regressed") else "")
     change = say.pct(k.change) + (" per unit" if k.per == "unit" else "")
-    interval = UNKNOWN if k.low is None else f"{say.pct(k.low)} to {say.pct(k.high)}"
+    interval = UNKNOWN if k.low is None else keep_units(f"{say.pct(k.low)} to {say.pct(k.high)}")
     return KernelLine(
         name=k.name_after,
         former=k.name_before if k.renamed else "",
@@ -315,7 +329,7 @@ def kernel_finding(c: Comparison) -> str:
     judged = [k for k in c.kernels if not k.minor]
     changed = [k for k in judged if k.verdict in ("improved", "regressed")]
     renamed = sum(k.renamed for k in c.kernels)
-    text = f"{len(c.kernels):,} kinds of work are on both sides, {len(judged):,} of them move the unit by half a percent or more if they change as measured"
+    text = f"{len(c.kernels):,} kinds of kernel work are on both sides"
     text += f"; {len(changed):,} changed" if changed else "; none of them changed beyond its noise"
     if renamed:
         text += f"; {renamed:,} are done by another kernel now"
@@ -468,10 +482,12 @@ def quant_lines(c: Comparison) -> list[str]:
         out.append(
             f"weights held: {byte_size(weights['bytes_before'])} → {byte_size(weights['bytes_after'])} ({weights['ratio']:.2f} ×)"
         )
-    if q["added_kernels"]:
-        names = ", ".join(f"{k['work']} {duration(k['ns_per_unit'])}" for k in q["added_kernels"][:4])
+    for phase, ns in added_by_phase(q).items():
+        mine = [k for k in q["added_kernels"] if k["phase"] == phase]
+        names = ", ".join(f"{k['work']} {duration(k['ns_per_unit'])}" for k in mine[:4])
+        where = "window" if phase == "other" else phase
         out.append(
-            f"added quantising and dequantising kernels: {duration(q['added_ns_per_unit'])} per unit ({names})"
+            f"{where}: added quantising and dequantising kernels take {duration(ns)} per unit ({names})"
         )
     if q["kv"]:
         out.append(q["kv"]["text"])

@@ -150,6 +150,6 @@ def _message(out: dict[str, Any]) -> str:
     if curve and curve["inside"] is not None:
         word = "as the before-run predicted" if curve["inside"] else "against the before-run's prediction of"
         text.append(
-            f"step {curve['step_ms_measured']:.3g} ms, {word} {curve['step_ms_low']:.3g}-{curve['step_ms_high']:.3g} ms"
+            f"step {curve['step_ms_measured']:.3g} ms, {word} {curve['step_ms_low']:.3g}–{curve['step_ms_high']:.3g} ms"
         )
     return "; ".join(text)

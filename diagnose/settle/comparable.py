@@ -4,6 +4,7 @@ A change of device, engine, precision or flags may be the very thing compared: i
 load, or of how the measurement was made is not: the verdicts it touches are withheld, with the reason.
 """
 
+import re
 from collections.abc import Iterable
 from math import log
 from statistics import fmean
@@ -37,7 +38,8 @@ LOAD = {
     "bench_output_len": "output length asked for",
 }
 # Outcomes that engines log among their settings: they follow from the flags, and are shown where they matter.
-_OUTCOMES = frozenset({"free_memory_bytes", "activation_bytes", "non_torch_bytes", "graph_bytes", "max_concurrency", "bench_backend",
+_ACRONYMS = re.compile(r"\b(kv|gpu|cpu|dp)\b")
+_OUTCOMES = frozenset({"free_memory_bytes", "kv_pool_bytes", "weight_bytes", "activation_bytes", "non_torch_bytes", "graph_bytes", "max_concurrency", "bench_backend",
                        "kv_pool_from_blocks", "num_gpu_blocks", "kv_engines", "bench_prompts", "device_memory_bytes", "model"})  # fmt: skip
 
 
@@ -286,7 +288,9 @@ def _engine(a: Run, b: Run) -> list[Difference]:
     for key in keys:
         if key in LOAD or key in _OUTCOMES or key in ("tp", "pp", "ep", "quantization"):
             continue
-        out += _named(key.replace("_", " "), *_numbers(setting(a.d, key), setting(b.d, key)))
+        label = _ACRONYMS.sub(lambda m: m[1].upper(), key.replace("_", " "))
+        x, y = _numbers(setting(a.d, key), setting(b.d, key))
+        out += _named(label, x, y)
     return out
 
 

@@ -10,7 +10,7 @@ from diagnose.errors import UsageError
 from diagnose.settle import batched, load_points, quantized, split, unit
 from diagnose.settle.align import CONTEXT, Aligned, align, ordinary, why_other_work
 from diagnose.settle.bets import outcomes
-from diagnose.settle.comparable import device_label, differences, far, layers, model_name, precision
+from diagnose.settle.comparable import device_label, differences, far, layers, model_name, precision, setting
 from diagnose.settle.comparison import (
     SCHEMA,
     Comparison,
@@ -84,16 +84,16 @@ class _Work:
             self.deltas.append(delta)
         # Kernels of the same shape are the same work, whatever the rest of the step was.
         mean = fmean(w.total for r in self.before.runs for w in ordinary(r, phase))
-        self._scale(phase, mean, per_call=True)
+        self._scale(phase, mean, other_work=True)
 
-    def _scale(self, phase: str, unit_ns: float, per_call: bool = False) -> None:
+    def _scale(self, phase: str, unit_ns: float, other_work: bool = False) -> None:
         counts = [[r.step_count(phase) for r in s.runs] for s in (self.before, self.after)]
         contexts = [
             [w.context for r in s.runs for w in r.steps_in(phase) if w.context]
             for s in (self.before, self.after)
         ]
         other = bool(contexts[0] and contexts[1]) and far(fmean(contexts[0]), fmean(contexts[1]), CONTEXT)
-        self.scales[phase] = Scale(counts[0], counts[1], unit_ns, per_call, other)
+        self.scales[phase] = Scale(counts[0], counts[1], unit_ns, other_work, other_work, other)
         self.differences += layers(self.matched, phase, counts)
 
     def _matched_steps(self, phase: str, found: Aligned) -> None:
@@ -169,6 +169,7 @@ class _Work:
                         name=group.name,
                         detail=_work_of(group),
                         ns_per_unit=group.time_ns / units,
+                        phase=group.phase,
                     )
                 )
         rows.sort(key=lambda u: -(u.ns_per_unit or 0))
@@ -203,7 +204,8 @@ def compare(
     served, points = load_points.over_points(sweep) if sweep else (serving_metrics(left, right), [])
     candidates = work.candidates + served
     found = work.differences + (differences(sweep[0][1], sweep[0][2]) if sweep else differences(left, right))
-    found.sort(key=lambda d: not d.withholds)
+    named = {d.what.removesuffix(" of every step") for d in found if d.what.endswith(" of every step")}
+    found = sorted((d for d in found if d.what not in named), key=lambda d: not d.withholds)
     metrics = _judged(candidates, found)
     for m in metrics if points else []:
         mine = [p["verdict"] for p in points if p["metric"] == m.metric]
@@ -282,7 +284,9 @@ def _info(side: Side) -> SideInfo:
         device=device_label(d),
         devices=len(d.devices),
         model=model_name(d),
-        engine=", ".join(dict.fromkeys(frameworks)) or None,
+        engine=", ".join(dict.fromkeys(frameworks))
+        or " ".join(filter(None, (setting(d, "engine"), setting(d, "engine_version"))))
+        or None,
         precision=precision(d),
         steps=steps,
         window_ns=windows or None,

@@ -145,6 +145,7 @@ class Unmatched(Struct):
     name: str
     detail: str
     ns_per_unit: float | None = None
+    phase: str | None = None
 
 
 class LimitChange(Struct):

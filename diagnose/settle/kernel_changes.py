@@ -21,14 +21,15 @@ MIN_IMPACT = 0.005
 class Scale:
     """How a phase's kernel totals become per-unit values: units of each run, and the unit's whole time in ns.
 
-    `per_call`: calls per unit say nothing (a window's edges, steps of other work), so only their length is judged.
-    `other_context`: kernels whose work grows with the context are not the same work.
+    `per_call`: calls per unit say nothing (a window's edges), so only their length is judged. `other_work`: the steps are
+    of another batch, so only kernels of the same shape are the same work; `other_context`: nor are those that grow with it.
     """
 
     before: list[float]
     after: list[float]
     unit_ns: float
     per_call: bool
+    other_work: bool = False
     other_context: bool = False
 
 
@@ -39,12 +40,9 @@ def changes(matched: Matched, scales: dict[str, Scale], before: Side, after: Sid
     is_same = same(before, after)
     for pair in matched.pairs:
         scale = scales.get(pair.before.phase)
-        grown = (
-            scale is not None
-            and scale.other_context
-            and (pair.before.grows or pair.before.word == "attention")
-        )
-        if scale is not None and scale.unit_ns and not grown:
+        if scale is not None and not _same_work(pair, scale):
+            continue
+        if scale is not None and scale.unit_ns:
             change, per = _change(pair, scale, single, is_same)
             rows.append((pair, scale, change, per))
     # Collectives wait for other ranks: how long is no property of the kernel, so they are shown and not judged.
@@ -55,6 +53,12 @@ def changes(matched: Matched, scales: dict[str, Scale], before: Side, after: Sid
         out.append(_row(pair, scale, change, per, verdict.verdict if verdict else "inconclusive"))
     out.sort(key=lambda k: -abs(k.impact_ns))
     return out
+
+
+def _same_work(pair: Pair, scale: Scale) -> bool:
+    if scale.other_context and (pair.before.grows or pair.before.word == "attention"):
+        return False
+    return pair.by == "shape" or not scale.other_work
 
 
 def _per_unit(group: Group, units: list[float]) -> tuple[float, float]:

@@ -27,7 +27,7 @@ def view(
     unmatched: list[Unmatched],
 ) -> dict[str, Any] | None:  # fmt: skip
     """The `quantization` entry; None when neither weights, activations nor the KV cache changed their format."""
-    changed = [d for d in found if d.what in ("precision", "kv cache dtype")]
+    changed = [d for d in found if d.what in ("precision", "KV cache dtype")]
     added = [
         u
         for u in unmatched
@@ -50,8 +50,9 @@ def view(
             out["phases"].append(row)
     if not (out["phases"] or added or names[0] != names[1] or out["kv_dtype"][0] != out["kv_dtype"][1]):
         return None
-    out["added_kernels"] = [{"name": u.name, "work": u.detail, "ns_per_unit": u.ns_per_unit} for u in added]
-    out["added_ns_per_unit"] = sum(u.ns_per_unit or 0.0 for u in added)
+    out["added_kernels"] = [
+        {"phase": u.phase, "name": u.name, "work": u.detail, "ns_per_unit": u.ns_per_unit} for u in added
+    ]
     out["message"] = _message(out)
     return out
 
@@ -281,7 +282,19 @@ def _reading(
     where = (
         "within" if low <= realised["speedup"] <= high else "above" if realised["speedup"] > high else "below"
     )
-    return f"{text}; realised {got}, {where} the predicted {low:.2f}-{high:.2f} ×"
+    return f"{text}; realised {got}, {where} the predicted {low:.2f}–{high:.2f} ×"
+
+
+def added_by_phase(view_: dict[str, Any]) -> dict[str, float]:
+    """Time per unit that quantising and dequantising kernels add, by phase."""
+    total: dict[str, float] = {}
+    for k in view_["added_kernels"]:
+        total[k["phase"]] = total.get(k["phase"], 0.0) + (k["ns_per_unit"] or 0.0)
+    return total
+
+
+def _unit(phase: str) -> str:
+    return "unit" if phase == "other" else f"{phase} step"
 
 
 def _message(out: dict[str, Any]) -> str:
@@ -289,8 +302,8 @@ def _message(out: dict[str, Any]) -> str:
     parts += [
         f"{row['phase'] if row['phase'] != 'other' else 'window'}: {row['reading']}" for row in out["phases"]
     ]
-    if out["added_kernels"]:
-        parts.append(f"quantising and dequantising kernels add {say.time(out['added_ns_per_unit'])} per unit")
+    for phase, ns in added_by_phase(out).items():
+        parts.append(f"quantising and dequantising kernels add {say.time(ns)} per {_unit(phase)}")
     if out["kv"]:
         parts.append(out["kv"]["text"])
     return "; ".join(parts)

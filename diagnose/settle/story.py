@@ -1,5 +1,6 @@
 """The answer in one word and one sentence, why, and what is taken for the cause."""
 
+from diagnose.rules.verdict import words as limit_words
 from diagnose.settle import say
 from diagnose.settle.comparison import Comparison, Delta, KernelChange, MetricChange, OverallVerdict
 from diagnose.settle.judge import overall
@@ -198,32 +199,38 @@ def _why(c: Comparison, found: list[KernelChange]) -> list[str]:
         out.append(
             f"Per {d.unit}: {say.pair(d.before_ns, d.after_ns)} ({say.signed_time(d.total_ns)}), of which {say.listed(parts)}."
         )
-    if found:
-        moved = sum(k.impact_ns for k in found)
-        unit = c.delta.unit if c.delta else "unit"
-        text = _by_role(found) if len(found) > _MOST else _kernels(found)
-        out.append(f"{text[0].upper()}{text[1:]}; together {say.signed_time(moved)} per {unit}.")
+    units = {d.phase: d.unit for d in [c.delta, *c.deltas] if d is not None}
+    for phase in dict.fromkeys(k.phase for k in found):
+        mine = [k for k in found if k.phase == phase]
+        unit = units.get(phase) or units.get(None) or "unit"
+        text = _by_role(mine) if len(mine) > _MOST else _kernels(mine)
+        where = (
+            f"{phase[0].upper()}{phase[1:]}: {text}"
+            if phase and len(units) > 1
+            else f"{text[0].upper()}{text[1:]}"
+        )
+        out.append(f"{where}; together {say.signed_time(sum(k.impact_ns for k in mine))} per {unit}.")
     renamed = [k for k in c.kernels if k.renamed and not k.minor]
     if renamed and not any(d.what == "device" for d in c.comparability):
         names = say.listed([" ".join(x for x in (say.role(k.role), k.shape) if x) for k in renamed[:_MOST]])
         out.append(f"The same work by another kernel: {names}.")
     for side, word in (("after", "New"), ("before", "Gone")):
-        mine = [
+        alone = [
             u
             for u in c.unmatched
             if u.side == side
             and u.kind == "kernel"
             and (u.ns_per_unit or 0) >= 0.005 * (c.delta.before_ns if c.delta else 1)
         ]
-        if mine:
-            listed = say.listed([f"{u.detail} ({say.time(u.ns_per_unit or 0)})" for u in mine[:_MOST]])
+        if alone:
+            listed = say.listed([f"{u.detail} ({say.time(u.ns_per_unit or 0)})" for u in alone[:_MOST]])
             out.append(f"{word} on the {side} side: {listed}, per unit.")
     for limit in c.limits:
         if limit.before != limit.after:
             where = limit.phase or limit.objective.replace("_", " ")
             where = "the window" if where == "other" else where
             out.append(
-                f"What limits {where}: {limit.before.replace('_', ' ')} before, {limit.after.replace('_', ' ')} after."
+                f"What limits {where}: {limit_words(limit.before)} before, {limit_words(limit.after)} after."
             )
     return out
 
