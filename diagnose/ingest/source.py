@@ -18,8 +18,8 @@ MAX_RATIO = 2000  # real traces inflate 10 to 40 times, gzip can reach 1032 per 
 RATIO_FROM = 4 * 10**9  # a small file may inflate oddly; judge the ratio from here on
 MAX_HEAD_BYTES = 256 << 20  # what may precede the events: log arrays, metadata
 
-_IN = 1 << 18
-_OUT = 1 << 18  # a corrupt block loses at most this much of what was readable before it
+_IN = 1 << 16
+_OUT = 1 << 16  # a corrupt block loses at most this much of what was readable before it
 
 INFLATE_ERROR: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]  # the stub says instance
 Progress = Callable[[int, int], None]

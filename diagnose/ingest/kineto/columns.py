@@ -24,6 +24,24 @@ TEXT_ARGS: tuple[str, ...] = (
     "kernel", *EXTRA_ARGS,
 )  # fmt: skip
 
+KINDS: dict[str, tuple[str, ...]] = {
+    "op": ("cpu_op", "operator"),
+    "call": (
+        "cuda_runtime", "cuda_driver", "runtime", "driver", "hip_runtime", "xpu_runtime", "xpu_driver",
+        "mtia_runtime", "privateuse1_runtime", "privateuse1_driver",
+    ),
+    "kernel": ("kernel", "concurrent_kernel", "mtia_ccp_events"),
+    "copy": ("gpu_memcpy", "memcpy"),
+    "memset": ("gpu_memset", "memset"),
+    "annotation": ("user_annotation",),
+    "gpu_annotation": ("gpu_user_annotation",),
+    "sync": ("cuda_sync",),
+    "overhead": ("overhead",),
+    "memory": ("cpu_instant_event",),
+    "python": ("python_function",),
+    "ignored": ("trace", "external id", "external_id", "", "none"),
+}  # fmt: skip
+
 _RENAMES: tuple[tuple[bytes, re.Pattern[bytes], bytes], ...] = tuple(
     (old, re.compile(b'"' + old + rb'"\s*:'), b'"' + new + b'":')
     for old, new in (
@@ -55,11 +73,19 @@ COLUMNS = (
 
 _EXTRA = ", ".join(f"'{name}', args.\"{name}\"" for name in EXTRA_ARGS)
 
+_CATEGORY = {category: kind for kind, categories in KINDS.items() for category in categories}
+_KIND = (
+    "CASE lower(cat) "
+    + " ".join(f"WHEN '{category}' THEN '{kind}'" for category, kind in _CATEGORY.items())
+    + " END"
+)
+
 _SELECT = f"""
-SELECT *, CASE WHEN coalesce(input_dims, input_dtypes, input_strides, scalar_args, extra) IS NOT NULL
+SELECT * EXCLUDE (cat), CASE WHEN kind IS NULL THEN coalesce(cat, '') END AS unknown,
+    CASE WHEN coalesce(input_dims, input_dtypes, input_strides, scalar_args, extra) IS NOT NULL
     THEN hash(input_dims, input_dtypes, input_strides, scalar_args, extra) END AS signature
 FROM (SELECT
-    lower(cat) AS cat, name, pid, tid,
+    {_KIND} AS kind, cat, name, pid, tid,
     try_cast(ts * 1000 AS BIGINT) AS ts, try_cast(dur * 1000 AS BIGINT) AS dur,
     nullif(args."External id", 0) AS external_id, nullif(args.correlation, 0) AS correlation,
     try_cast(args.device AS INTEGER) AS device, args.stream AS stream, args.bytes AS bytes,

@@ -10,7 +10,7 @@ from diagnose.ingest.kineto.parts import Parts
 from diagnose.ingest.kineto.repair import Damage
 from diagnose.ingest.kineto.sane import make_sane
 from diagnose.ingest.kineto.split import CHUNK_BYTES, Splitter
-from diagnose.ingest.kineto.tables import make_events, make_tables
+from diagnose.ingest.kineto.tables import make_tables
 from diagnose.ingest.raw import ensure_raw
 from diagnose.ingest.source import ByteSource, Progress
 from diagnose.store.store import Store
@@ -49,7 +49,7 @@ def load_kineto(
         raise InputError(
             f"{path}: no event in it can be read ({stream.events} found); capture the trace again"
         )
-    make_events(store, parts.pattern)
+    store.con.execute(f"CREATE OR REPLACE VIEW event AS SELECT * FROM read_parquet('{parts.pattern}')")
     sanity = make_sane(store)
     make_tables(store, 0, sanity.origin, python)
     ensure_raw(store)

@@ -63,7 +63,7 @@ def write_notes(store: Store, stream: Stream, source: ByteSource, head: Head, sa
             "recording them slows the host, so host time is inflated",
         )  # fmt: skip
     for category, count in store.rows(
-        "SELECT coalesce(cat, ''), count(*) FROM event WHERE kind IS NULL GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 5"
+        "SELECT unknown, count(*) FROM event WHERE kind IS NULL GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 5"
     ):
         note("unknown-category", "info", count, f"{count} events of category {category[:40]!r} are not used")
     _missing_device(store, note)

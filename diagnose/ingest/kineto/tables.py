@@ -5,24 +5,6 @@ from importlib.resources import files
 from diagnose.ingest.api import blocking_sql
 from diagnose.store.store import Store
 
-KINDS: dict[str, tuple[str, ...]] = {
-    "op": ("cpu_op", "operator"),
-    "call": (
-        "cuda_runtime", "cuda_driver", "runtime", "driver", "hip_runtime", "xpu_runtime", "xpu_driver",
-        "mtia_runtime", "privateuse1_runtime", "privateuse1_driver",
-    ),
-    "kernel": ("kernel", "concurrent_kernel", "mtia_ccp_events"),
-    "copy": ("gpu_memcpy", "memcpy"),
-    "memset": ("gpu_memset", "memset"),
-    "annotation": ("user_annotation",),
-    "gpu_annotation": ("gpu_user_annotation",),
-    "sync": ("cuda_sync",),
-    "overhead": ("overhead",),
-    "memory": ("cpu_instant_event",),
-    "python": ("python_function",),
-    "ignored": ("trace", "external id", "external_id", "", "none"),
-}  # fmt: skip
-
 _ID = "coalesce(try_cast({0} AS BIGINT), try_cast(regexp_extract({0}, '(\\d+)', 1) AS BIGINT))"
 _THREAD = f"{_ID.format('pid')} AS process, {_ID.format('tid')} AS thread"
 _TIMES = "ts - getvariable('origin') AS start_ns, dur AS dur_ns"
@@ -33,21 +15,6 @@ _ACTIVITY = (
     f"{_SOURCE}, CAST(NULL AS BIGINT) AS process, {_DEVICE} AS device_id, {_STREAM} AS stream, {_TIMES}, "
     "correlation, external_id, graph_id, graph_node_id, name_id"
 )
-
-
-def kind_sql() -> str:
-    """A CASE over `cat` (already lower case): what an event is; NULL for a category not known."""
-    cases = " ".join(
-        f"WHEN cat IN ({', '.join(repr(c) for c in cats)}) THEN '{kind}'" for kind, cats in KINDS.items()
-    )
-    return f"CASE {cases} END"
-
-
-def make_events(store: Store, pattern: str) -> None:
-    """View `event`: every event kept from the parts, with its kind."""
-    store.con.execute(
-        f"CREATE OR REPLACE VIEW event AS SELECT *, {kind_sql()} AS kind FROM read_parquet('{pattern}')"
-    )
 
 
 def make_tables(store: Store, source_id: int, origin: int, keep_python: bool) -> None:
