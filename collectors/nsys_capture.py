@@ -284,7 +284,7 @@ def _run(command: list[str], env: dict[str, str], timeout_s: float) -> int:
 
 def _no_report(request: NsysCapture, status: int) -> str:
     if status:
-        return f"the target {process.describe(status)} and nsys wrote no report"
+        return f"nsys or its target {process.describe(status)} and no report was written; its own words are above"
     if request.capture_range not in ("auto", "none") or request.torch:
         return (
             "the target never entered the capture range; check --capture-range, or lower --warmup and --steps"

@@ -134,6 +134,17 @@ def real_nsys() -> str:
     return path
 
 
+def patiently(request: NsysCapture) -> Path:
+    """Capture; on a busy machine nsys itself sometimes does not get its agent up in time and has to be asked again."""
+    for _ in range(2):
+        try:
+            return capture_nsys(request)
+        except InputError as error:
+            if "no report was written" not in str(error):
+                raise
+    return capture_nsys(request)
+
+
 NVTX_SCRIPT = """
 import time, nvtx
 for i in range(5):
@@ -150,7 +161,7 @@ def test_a_real_capture_of_a_script_with_nvtx(
     monkeypatch.setenv("MY_SECRET_TOKEN", "hunter2-hunter2")
     script = tmp_path / "s.py"
     script.write_text(NVTX_SCRIPT)
-    folder = capture_nsys(
+    folder = patiently(
         NsysCapture((sys.executable, str(script)), output=tmp_path / "o.run", nsys=real_nsys, timeout_s=120)
     )
     assert sorted(p.name for p in folder.iterdir()) == ["report.nsys-rep", "run.json"]
@@ -182,7 +193,7 @@ def test_a_real_capture_marks_the_steps_of_a_torch_script(
 ) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("nvtx")
-    folder = capture_nsys(
+    folder = patiently(
         NsysCapture((str(script("loop(8)\n")),), output=tmp_path / "o.run", nsys=real_nsys, torch=True,
                     warmup=2, steps=3, timeout_s=120)
     )  # fmt: skip

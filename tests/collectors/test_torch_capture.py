@@ -183,23 +183,6 @@ def test_interrupting_the_capture_ends_the_target_and_leaves_nothing(
         os.kill(int(pid_file.read_text()), 0)
 
 
-def test_folders_are_not_overwritten_silently(script: Script, tmp_path: Path) -> None:
-    target = script("loop(5)\n")
-    out = tmp_path / "out.run"
-    out.mkdir()
-    (out / "mine.txt").write_text("keep")
-    request = TorchCapture((str(target),), out, warmup=2, steps=2, force=True)
-    with pytest.raises(UsageError, match="exists; choose another"):
-        capture_torch(request)
-    assert (out / "mine.txt").read_text() == "keep"
-    (out / "mine.txt").unlink()
-    out.rmdir()
-    capture_torch(request)
-    with pytest.raises(UsageError, match="--force to replace"):
-        capture_torch(TorchCapture((str(target),), out, warmup=2, steps=2))
-    assert capture_torch(request) == out  # our own earlier capture, with --force
-
-
 def test_what_recording_costs_is_measured(tmp_path: Path) -> None:
     from diagnose.collectors import capture
 
