@@ -115,7 +115,8 @@ def child_env(python: str | None, scratch: Path) -> dict[str, str] | None:
 
     Our own site-packages must not become importable there.
     """
-    if python is None or Path(python).resolve() == Path(sys.executable).resolve():
+    # Compared without following links: every environment's python may link to the same program.
+    if python is None or os.path.abspath(shutil.which(python) or python) == os.path.abspath(sys.executable):
         return None
     link = scratch / "path"
     link.mkdir(exist_ok=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from diagnose.collectors.torch_launch import TorchCapture, capture_torch, check, command
+from diagnose.collectors.torch_launch import TorchCapture, capture_torch, check, child_env, command
 from diagnose.errors import InputError, UsageError
 
 torch = pytest.importorskip("torch")
@@ -213,6 +213,29 @@ def test_bad_requests_are_usage_errors(tmp_path: Path) -> None:
 def test_the_command_names_the_interpreter_asked_for() -> None:
     line = command(TorchCapture(("a.py", "--b", "1"), python="/opt/py"), "settings.json")
     assert line == ["/opt/py", "-m", "diagnose.collectors.torch_runner", "settings.json", "a.py", "--b", "1"]
+
+
+def test_another_interpreter_sees_diagnose_and_nothing_else_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert child_env(None, tmp_path) is None and child_env(sys.executable, tmp_path) is None
+    monkeypatch.setenv("PYTHONPATH", "/theirs")
+    env = child_env("/opt/other/bin/python", tmp_path)
+    assert env is not None
+    ours, theirs = env["PYTHONPATH"].split(os.pathsep)
+    assert theirs == "/theirs" and [p.name for p in Path(ours).iterdir()] == ["diagnose"]
+
+
+def test_an_interpreter_without_torch_says_what_to_install(script: Script, tmp_path: Path) -> None:
+    # The wrapper hides torch from the child as an environment without it would.
+    python = tmp_path / "python"
+    hidden = tmp_path / "hidden" / "torch"
+    hidden.mkdir(parents=True)
+    (hidden / "__init__.py").write_text("raise ImportError('no torch here')")
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="{hidden.parent}:$PYTHONPATH" exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    with pytest.raises(UsageError, match="torch is not installed for"):
+        capture_torch(TorchCapture((str(script("loop(9)\n")),), tmp_path / "out.run", python=str(python)))
 
 
 def test_capture_in_process_with_a_callback(tmp_path: Path, read_trace: ReadTrace) -> None:
