@@ -303,6 +303,7 @@ class Diagnosis(Struct):
     engine_config: list[dict[str, Any]] = []
     memory: dict[str, Any] | None = None
     what_if: list[dict[str, Any]] = []
+    what_if_devices: list[dict[str, Any]] = []
     representative: dict[str, Any] | None = None
     counters: list[dict[str, Any]] = []
     rank_summary: dict[str, Any] | None = None

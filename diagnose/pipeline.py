@@ -19,7 +19,7 @@ from diagnose.model.steps import StepOutcome, build_steps
 from diagnose.roles.supplement import supplement
 from diagnose.rules import engine, registry
 from diagnose.rules.verdict import deciding_device, verdict
-from diagnose.run import ranks, serving
+from diagnose.run import other_device, ranks, serving
 from diagnose.run.inputs import sort_inputs
 from diagnose.run.told import apply as apply_told
 from diagnose.run.told import read_told
@@ -54,6 +54,8 @@ class Options:
     rank_regex: str | None = None
     slo_ttft_ms: float | None = None
     slo_itl_ms: float | None = None
+    what_if_device: tuple[str, ...] = ()
+    price: float | None = None
 
 
 @dataclass(slots=True)
@@ -217,6 +219,9 @@ def run(paths: list[Path], options: Options | None = None, progress: Progress | 
         roofs = resolve(options.device) if options.device else None
     if beside is not None:
         serving.attach(result, beside, objective, roofs, options.slo_ttft_ms, options.slo_itl_ms)
+    others = [(name, resolve(name)) for name in options.what_if_device]
+    if others and result.devices:
+        result.what_if_devices = other_device.devices(result, roofs, others, options.price)
     if objective != "step_time" and not told:
         _unanswered(result, objective)
     apply_told(said, result)

@@ -286,6 +286,12 @@ def _figures(d: Diagnosis) -> dict[str, Figure | list[Figure] | None]:
         "splits": latency.split_figures(d),
         "memory": memory.memory_figure(d),
         "what_if": what_if.what_if_figures(d),
+        "what_if_devices": [
+            t
+            for row in d.what_if_devices
+            if (t := tables.key_values(f"The {row.get('phase')} step on {row.get('device')}", row))
+            is not None
+        ],
     }
 
 

@@ -10,6 +10,7 @@ from diagnose.rules.base import Assessment, Context, Need, Row, Rule, Threshold
 from diagnose.rules.common import RELIEF, fact, ms, percent, share_of, shorten, where
 
 THRESHOLDS = {
+    "tensor_share": Threshold(0.4, "of the claimed share", "above", "near the compute roof the pipes are active for most of the time; fp32 work does not use them"),
     "time_share": Threshold(0.25, "of time", "above", "below a quarter of the phase, halving this time saves less than noise-proof 12 %"),
     "cost_share": Threshold(0.5, "of kernel time", "above", "with most kernel time unmodelled the bound of the rest decides nothing"),
 }  # fmt: skip
@@ -30,14 +31,28 @@ def assess(row: Row, context: Context, thresholds: dict[str, Threshold]) -> Asse
     ]
     if row["top_compute"]:
         evidence.append(fact("most of it in", shorten(row["top_compute"]), ""))
+    counter, quality = [], min(1.0, 0.4 + 0.6 * modelled)
+    if row["tensor_percent"] is not None:
+        sampled = fact(
+            "tensor pipes active, sampled by the device",
+            row["tensor_percent"],
+            "% of peak",
+            threshold=thresholds["tensor_share"],
+        )
+        if strong and row["tensor_percent"] < 100 * thresholds["tensor_share"].value * time_share:
+            counter.append(sampled)
+            quality *= 0.6
+        else:
+            evidence.append(sampled)
     return Assessment(
+        counter=counter,
         status="supported"
         if strong
         else ("refuted" if modelled >= thresholds["cost_share"].value else "possible"),
         share=share,
         # Lower precision or fewer FLOPs: published fp8 GEMM gains 1.15-1.6x at large M.
         recover_ns=((1 - 1 / 1.15) * ns, (1 - 1 / 1.6) * ns),
-        quality=min(1.0, 0.4 + 0.6 * modelled),
+        quality=quality,
         statement=(
             f"{where(context)}: {percent(time_share)} of the time runs near the sustained compute roof"
             if strong

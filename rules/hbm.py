@@ -10,6 +10,7 @@ from diagnose.rules.base import Assessment, Context, Need, Row, Rule, Threshold
 from diagnose.rules.common import RELIEF, fact, ms, percent, share_of, shorten, where
 
 THRESHOLDS = {
+    "dram_share": Threshold(0.5, "of the claimed share", "above", "a kernel at 60 % of the sustained roof moves half of peak: less says its bytes came from cache"),
     "time_share": Threshold(0.25, "of time", "above", "below a quarter of the phase, halving this time saves less than noise-proof 12 %"),
     "cost_share": Threshold(0.5, "of kernel time", "above", "with most kernel time unmodelled the bound of the rest decides nothing"),
 }  # fmt: skip
@@ -33,14 +34,28 @@ def assess(row: Row, context: Context, thresholds: dict[str, Threshold]) -> Asse
     ]
     if row["top_hbm"]:
         evidence.append(fact("most of it in", shorten(row["top_hbm"]), ""))
+    counter, quality = [], min(1.0, 0.4 + 0.6 * modelled)
+    if row["dram_percent"] is not None:
+        sampled = fact(
+            "DRAM read + write, sampled by the device",
+            row["dram_percent"],
+            "% of peak",
+            threshold=thresholds["dram_share"],
+        )
+        if strong and row["dram_percent"] < 100 * thresholds["dram_share"].value * time_share:
+            counter.append(sampled)
+            quality *= 0.6
+        else:
+            evidence.append(sampled)
     return Assessment(
+        counter=counter,
         status="supported"
         if strong
         else ("refuted" if modelled >= thresholds["cost_share"].value else "possible"),
         share=share,
         # FP8 weights gave 1.38-1.56x on weight-streaming products; nothing is promised for the rest.
         recover_ns=((1 - 1 / 1.38) * weights, (1 - 1 / 1.56) * weights + 0.4 * (ns - weights)),
-        quality=min(1.0, 0.4 + 0.6 * modelled),
+        quality=quality,
         statement=(
             f"{where(context)}: {percent(time_share)} of the time streams memory near the sustained bandwidth"
             if strong

@@ -47,5 +47,12 @@ SELECT sum(ns)::BIGINT AS busy_ns,
        (SELECT arg_max(name, ns) FROM names WHERE bucket = 'compute') AS top_compute,
        (SELECT arg_max(name, ns) FROM names WHERE bucket = 'hbm') AS top_hbm,
        (SELECT arg_max(name, ns) FROM names WHERE bucket = 'inefficient') AS top_inefficient,
-       (SELECT max(ns) FROM names WHERE bucket = 'inefficient') AS top_inefficient_ns
+       (SELECT max(ns) FROM names WHERE bucket = 'inefficient') AS top_inefficient_ns,
+       -- Sampled by the device itself (nsys GPU metrics), over the steps of the phase.
+       (SELECT sum(v) FROM (SELECT avg(c.value) AS v FROM counter c JOIN step st ON st.device_id = c.device_id
+        WHERE c.device_id = $device AND st.phase IS NOT DISTINCT FROM $phase AND c.ts_ns BETWEEN st.start_ns AND st.end_ns
+          AND c.metric IN ('dram_read', 'dram_write') GROUP BY c.metric)) AS dram_percent,
+       (SELECT avg(c.value) FROM counter c JOIN step st ON st.device_id = c.device_id
+        WHERE c.device_id = $device AND st.phase IS NOT DISTINCT FROM $phase AND c.ts_ns BETWEEN st.start_ns AND st.end_ns
+          AND c.metric = 'tensor_active') AS tensor_percent
 FROM kernels;

@@ -133,6 +133,19 @@ def trace(
     slo_ttft_ms: Annotated[
         float | None, typer.Option("--slo-ttft-ms", help="Time-to-first-token target.", show_default=False)
     ] = None,
+    what_if_device: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--what-if-device",
+            metavar="KEY|FILE",
+            help="Re-time the steps on another device's roofs.",
+            show_default=False,
+        ),
+    ] = None,
+    price: Annotated[
+        float | None,
+        typer.Option("--price", help="Price of that device an hour, any currency.", show_default=False),
+    ] = None,
     slo_itl_ms: Annotated[
         float | None, typer.Option("--slo-itl-ms", help="Inter-token latency target.", show_default=False)
     ] = None,
@@ -182,6 +195,7 @@ def trace(
         device=device, step_annotation=step_annotation, objective=objective, rules=rules, low_memory=low_memory, python=python, nsys=nsys,
         model=model, tp=tp, pp=pp, ep=ep, capture=capture, metrics=tuple(metrics or ()), log=tuple(log or ()), bench=tuple(bench or ()),
         ncu=tuple(ncu or ()), rank_regex=rank_regex, slo_ttft_ms=slo_ttft_ms, slo_itl_ms=slo_itl_ms,
+        what_if_device=tuple(what_if_device or ()), price=price,
     )  # fmt: skip
     if html is not None:
         # Half of the page's cost is imports and templates: paid beside the database's work.

@@ -30,6 +30,15 @@ WITH timed AS (
         AND r.batch IS NOT DISTINCT FROM c.batch AND r.attention_length IS NOT DISTINCT FROM c.attention_length
         AND r.head_dim IS NOT DISTINCT FROM c.head_dim AND r.causal = contains(coalesce(c.shape, ''), ' causal')
         AND c.kernel_id IS NOT NULL
+), small AS (
+    -- What kernels with next to no work take in this very trace: the floor that its device, driver and graphs give. Only
+    -- with enough of them, and never far from the catalogued floor, or slow kernels would excuse themselves.
+    SELECT device_id, median(rate_ns) AS small_ns FROM costed
+    WHERE class = 1 AND kind = 'kernel' AND has_cost AND work_ns <= 0.25 * floor_ns
+    GROUP BY device_id HAVING count(*) >= {small_kernels}
+), floored AS (
+    SELECT c.*, greatest(c.floor_ns, least(coalesce(s.small_ns, c.floor_ns), {small_cap} * c.floor_ns)) AS trace_floor_ns
+    FROM costed c LEFT JOIN small s ON s.device_id = c.device_id
 ), judged AS (
     SELECT *,
            CASE
@@ -42,11 +51,13 @@ WITH timed AS (
                    THEN CASE WHEN dur_ns <= {floor_time} * floor_ns AND device_id <> -1 THEN 'floor' ELSE 'unmodelled' END
                WHEN peak_ns > {impossible} * dur_ns AND NOT is_resident THEN 'unmodelled'
                WHEN work_ns <= {floor_work} * floor_ns AND rate_ns <= {floor_time} * floor_ns THEN 'floor'
+               WHEN near < {near} AND work_ns <= {floor_work} * trace_floor_ns
+                   AND rate_ns <= {over_floor} * trace_floor_ns + work_ns THEN 'floor'
                WHEN near >= {near} THEN CASE WHEN coalesce(compute_ns, 0) > coalesce(memory_ns, 0) THEN 'compute' ELSE 'hbm' END
                WHEN blocks < sm_count AND rate_ns <= {few_blocks_time} * floor_ns THEN 'floor'
                ELSE 'inefficient'
            END AS bound
-    FROM costed
+    FROM floored
 )
 SELECT kernel_id, coalesce(family, CASE kind WHEN 'kernel' THEN 'other' ELSE kind END) AS family, regime, bound,
        CASE
@@ -56,6 +67,8 @@ SELECT kernel_id, coalesce(family, CASE kind WHEN 'kernel' THEN 'other' ELSE kin
            WHEN bound = 'unmodelled' THEN 'no cost model'
            WHEN bound = 'floor' AND NOT (has_cost AND ideal_ns IS NOT NULL) THEN 'as short as the smallest kernels; no cost model'
            WHEN bound = 'floor' AND work_ns <= {floor_work} * floor_ns AND rate_ns <= {floor_time} * floor_ns THEN 'too little work for the device'
+           WHEN bound = 'floor' AND rate_ns <= {over_floor} * trace_floor_ns + work_ns
+               THEN 'about as short as kernels with no work in this trace'
            WHEN bound = 'floor' THEN format('{:.0f} blocks for {} multiprocessors', blocks, sm_count)
            WHEN bound = 'inefficient' THEN
                CASE

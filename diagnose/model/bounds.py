@@ -21,6 +21,11 @@ FLOOR_TIME = 4.0
 # A grid below the multiprocessor count cannot fill the device, whatever it computes; up to this many floors its time is
 # latency of a few blocks. Longer, the missing parallelism is the inefficiency.
 FEW_BLOCKS_TIME = 10.0
+# A trace's own floor is the median of kernels with a quarter of a floor of work, from at least this many, up to this many
+# catalogued floors (MI300X graph replays: 4-5 us); a kernel within half of it more, beyond its work, sits on it.
+SMALL_KERNELS = 20
+SMALL_CAP = 6.0
+OVER_FLOOR = 1.5
 # More than this above the datasheet peak, with a working set that no cache holds, and the cost cannot be right.
 IMPOSSIBLE = 1.10
 
@@ -118,6 +123,7 @@ def build_bounds(store: Store, roofs: dict[int, Roofs | None], archs: dict[int, 
     sql = read_sql("diagnose.model", "bound.sql")
     for key, value in (
         ("{near}", NEAR_ROOF), ("{floor_work}", FLOOR_WORK), ("{floor_time}", FLOOR_TIME),
+        ("{small_kernels}", SMALL_KERNELS), ("{small_cap}", SMALL_CAP), ("{over_floor}", OVER_FLOOR),
         ("{few_blocks_time}", FEW_BLOCKS_TIME), ("{impossible}", IMPOSSIBLE),
     ):  # fmt: skip
         sql = sql.replace(key, repr(float(value)))

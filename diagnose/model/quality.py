@@ -45,6 +45,7 @@ def facts(store: Store, roofs: dict[int, Roofs | None], outcome: StepOutcome) ->
         "host_events": bool(store.count("host_call")) or -1 in roofs,
         "has_serving": bool(store.count("serving")),
         "roofs": any(r.rows() for r in mine),
+        "model_rejected": bool(note_codes & {"roles-abstained", "roles-contradicted"}),
         "unobserved_share": _share(store, "unobserved"),
         "graph_share": store.scalar(
             "SELECT coalesce(sum(dur_ns) FILTER (link = 'graph' OR kind = 'graph'), 0) / nullif(sum(dur_ns), 0) FROM activity WHERE kind IN ('kernel', 'graph')"
@@ -105,6 +106,10 @@ def requests(facts: dict[str, Any], cover: Coverage) -> list[str]:
         lines.append(
             "give this file with --capture beside the trace of a replay: it records the capture of graphs, whose kernels' shapes it holds, and no serving"
         )
+    if facts["model_rejected"]:
+        lines.append(
+            "give the model that really ran: the one given does not fit the trace's kernels, so no costs were taken from it"
+        )
     kernel_ns = cover.kernel_time_ns
     dark = 1 - cover.with_cost_ns / kernel_ns if kernel_ns else 0.0
     if facts["opaque_graphs"]:
@@ -115,7 +120,9 @@ def requests(facts: dict[str, Any], cover: Coverage) -> list[str]:
         lines.append(
             "name the device with --device KEY|FILE.toml (`diagnose roofs` lists the keys; `diagnose calibrate` measures a file)"
         )
-    if dark > 0.3 and (facts["graph_share"] or 0) > 0.3:
+    if facts["model_rejected"]:
+        pass
+    elif dark > 0.3 and (facts["graph_share"] or 0) > 0.3:
         lines.append(
             "give the model with --model config.json (or a known name): graph-replayed kernels carry no shapes, the model's numbers supply them"
         )

@@ -209,3 +209,43 @@ def test_step_bounds_without_annotations(diagnose_real, shared, name):
     length = with_text.end_ns - with_text.start_ns
     assert rows[0][0] == pytest.approx(with_text.start_ns, abs=length * 1e-3)
     assert rows[0][1] == pytest.approx(with_text.end_ns, abs=length * 1e-3)
+
+
+def with_model(shared, name, model, tp=1):
+    from diagnose import pipeline
+
+    return pipeline.run([shared / "kineto" / f"{name}.json.gz"], pipeline.Options(model=model, tp=tp))
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "tp", "limits", "covered"),
+    [
+        ("sglang_qwen3-8b_mi300x_decode_graph", "Qwen/Qwen3-8B", 1, ["hbm", "kernel_inefficiency"], 0.95),
+        ("vllm_gptoss_mi300x_decode_fullgraph", "openai/gpt-oss-20b", 1, ["kernel_inefficiency", "hbm"], 0.85),
+        ("vllm_gptoss_b200_tp8_eager_prefill", "openai/gpt-oss-120b", 8, ["launch_overhead"], 0.90),
+    ],
+)
+def test_the_model_gives_graph_kernels_their_costs(shared, name, model, tp, limits, covered):
+    d = with_model(shared, name, model, tp)
+    assert d.coverage.with_cost_ns >= covered * d.coverage.kernel_time_ns
+    assert d.verdict.limit == limits[0]
+    if len(limits) > 1:
+        assert d.verdict.runner_up == limits[1]
+    for k in d.kernels:
+        if k.percent_of_roof is not None and k.percent_of_roof > 100:
+            assert k.flags
+
+
+def test_sglang_decode_roof_is_weights_and_kv(shared):
+    # 8.19e9 bf16 parameters less the embedding table (151,936 x 4,096) and 32,785 x 147,456 B of KV, at about 4.26 TB/s
+    # sustained: (16.38e9 - 1.24e9 + 4.83e9) / 4.26e12 = 4.7 ms, of a step of 10.4.
+    d = with_model(shared, "sglang_qwen3-8b_mi300x_decode_graph", "Qwen/Qwen3-8B")
+    streamed = sum(k.bytes for k in d.kernels if k.bytes and (k.family in ("gemm", "gemv") or k.family.startswith("attn")))
+    assert streamed == pytest.approx(16.38e9 - 1.245e9 + 4.834e9, rel=0.03)
+
+
+def test_a_wrong_model_is_refused(shared):
+    d = with_model(shared, "sglang_qwen3-8b_mi300x_decode_graph", "meta-llama/Meta-Llama-3-8B")
+    assert d.verdict.limit == "inconclusive"
+    assert d.coverage.with_cost_ns < 0.05 * d.coverage.kernel_time_ns
+    assert "does not fit" in d.verdict.summary

@@ -34,7 +34,7 @@ def row(**values):
         "wait_ns", "matched", "collectives", "median_ns", "compute_ns", "hbm_ns", "busy_ns", "unmodelled_ns", "inefficient_ns", "floor_ns",
         "alone_above_ns", "fuse_high_ns", "fuse_low_ns", "floor_alone_ns", "chain_ns", "compute_tflops", "compute_percent", "top_compute",
         "hbm_gbps", "hbm_percent", "hbm_weights_ns", "hbm_kv_ns", "top_hbm", "inefficient_percent", "chains", "chain_kernels",
-        "floor_kernels", "top_inefficient", "top_inefficient_ns", "top_reason", "top_reason_ns", "inefficient_ideal_ns",
+        "floor_kernels", "top_inefficient", "top_inefficient_ns", "top_reason", "top_reason_ns", "inefficient_ideal_ns", "dram_percent", "tensor_percent",
     ]  # fmt: skip
     return dict.fromkeys(names) | values
 
@@ -153,3 +153,15 @@ def test_chosen_experiment_separates_the_runner_up():
 def test_batch_doubling_is_no_experiment():
     # It leaves weight-bound, launch-bound and floor-bound steps flat alike, so it cannot separate them.
     assert not any("double" in c.change or "batch x2" in c.change for c in CHANGES)
+
+
+@pytest.mark.parametrize(("module", "column", "sampled"), [(hbm, "hbm_ns", "dram_percent"), (compute, "compute_ns", "tensor_percent")])
+def test_sampled_counters_speak_for_or_against(module, column, sampled):
+    name = "dram_share" if module is hbm else "tensor_share"
+    edge = 100 * module.THRESHOLDS[name].value * 0.6
+    base = {"busy_ns": WALL, column: int(0.6 * WALL)}
+    for_it = module.assess(row(**base, **{sampled: edge + 1}), context(), module.THRESHOLDS)
+    against = module.assess(row(**base, **{sampled: edge - 1}), context(), module.THRESHOLDS)
+    assert not for_it.counter
+    assert len(against.counter) == 1
+    assert against.quality < for_it.quality
