@@ -62,10 +62,10 @@ def _rate(p: Pair, unit: Pair) -> tuple[float, float]:
 
 
 def _mismatch(unit: Pair, pairs: list[Pair], share: dict[int, float]) -> float:
-    """Mean relative difference of the other kernels' calls per unit, weighted by their time."""
+    """Mean relative difference of all kernels' calls per unit, weighted by their time."""
     total = weight = 0.0
     for p in pairs:
-        if p is unit or p.by == "role":
+        if p.by == "role":
             continue
         a, b = _rate(p, unit)
         total += share[id(p)] * abs(a - b) / max(a, b)
