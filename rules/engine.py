@@ -14,6 +14,10 @@ from diagnose.store import Store
 from diagnose.store.sqlfile import read_sql
 
 
+MIN_OUTSIDE = 0.02
+"""Share of a device's observed time below which what lies outside steps is not assessed."""
+
+
 @dataclass(slots=True)
 class Claim:
     """One rule's answer for one phase of one device."""
@@ -74,7 +78,8 @@ def run_rules(
             },
         )
         for (device, phase), mine in sorted(parts.items(), key=lambda item: (item[0][0], item[0][1] or ""))
-        if sum(mine.values()) > 0
+        # A few microseconds outside steps are the edges of the trace, no phase of their own.
+        if sum(mine.values()) > (0 if phase is not None else MIN_OUTSIDE * sum(whole[device].values()))
     ]
     run = Context("run", -2, objective, 0, 0, {}, facts)
     for rule in rules:
