@@ -71,8 +71,8 @@ COLUMNS = (
     "'ts': 'DECIMAL(20,3)', 'dur': 'DECIMAL(20,3)', 'args': '" + _struct() + "'}"
 )
 
+_LEAST_BUFFER = 1 << 20
 _EXTRA = ", ".join(f"'{name}', args.\"{name}\"" for name in EXTRA_ARGS)
-
 _CATEGORY = {category: kind for kind, categories in KINDS.items() for category in categories}
 _KIND = (
     "CASE lower(cat) "
@@ -107,6 +107,6 @@ WHERE ph IN ('X', 'i', 'I') AND (cat IS NOT NULL OR name = '[memory]'))
 """
 
 
-def select(path: str, limit: int) -> str:
-    """The statement that reads the chunk file `path`; one event may take `limit` bytes."""
-    return _SELECT.replace("@PATH", path).replace("@LIMIT", str(limit))
+def select(path: str, size: int) -> str:
+    """The statement that reads the chunk file `path` of `size` bytes."""
+    return _SELECT.replace("@PATH", path).replace("@LIMIT", str(max(size, _LEAST_BUFFER)))

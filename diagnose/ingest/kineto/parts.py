@@ -14,7 +14,6 @@ from diagnose.ingest.kineto.repair import Damage, clean
 from diagnose.ingest.kineto.split import Chunk
 from diagnose.store.store import Store
 
-_LEAST_BUFFER = 1 << 20
 _WRITERS = 2
 _BAD_DATA = (duckdb.InvalidInputException, duckdb.DataError)  # not: a mistake in the statement
 
@@ -102,7 +101,7 @@ class Parts:
                 while view:
                     view = view[file.write(view) or 0 :]
         try:
-            query = select(path.as_posix(), max(len(body), _LEAST_BUFFER))
+            query = select(path.as_posix(), len(body))
             cursor.execute(f"COPY ({query}) TO '{part.as_posix()}' (FORMAT parquet, COMPRESSION snappy)")
         except duckdb.Error:
             part.unlink(missing_ok=True)
