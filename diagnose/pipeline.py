@@ -154,13 +154,13 @@ def conclude(analysed: Analysed, options: Options, straggler: str | None = None)
     cover = result.coverage(store)
     requests = quality.requests(facts, cover)
     device = deciding_device(claims)
-    hypotheses = [engine.hypothesis(c, facts["engine"]) for c in claims]
-    order = {"supported": 0, "possible": 1, "refuted": 2, "not_assessed": 3}
-    hypotheses.sort(key=lambda h: (order[h.status], -(h.score or 0) * (h.confidence or 0), h.id))
     # A device that mostly waits for another one says what holds the run: the late device's own time is the cause.
     others = sorted({c.context.device_id for c in claims if c.context.device_id >= 0} - {device})
     waits = [d for d in others if verdict(claims, phases, objective, facts, requests, d).limit == "imbalance"]
     answer = verdict(claims, phases, objective, facts, requests, waits[0] if waits and straggler else device)
+    hypotheses = [engine.hypothesis(c, facts["engine"]) for c in claims]
+    order = {"supported": 0, "possible": 1, "refuted": 2, "not_assessed": 3}
+    hypotheses.sort(key=lambda h: (order[h.status], -(h.score or 0) * (h.confidence or 0), h.id))
     notes = quality.notes(store, facts, cover, analysed.outcome, analysed.notes)
     notes += [Note(code="rule-broken", severity="warning", message=line) for line in broken + failed]
     devices = result.devices(store, analysed.roofs, analysed.notes)

@@ -287,9 +287,9 @@ def _figures(d: Diagnosis) -> dict[str, Figure | list[Figure] | None]:
         "memory": memory.memory_figure(d),
         "what_if": what_if.what_if_figures(d),
         "what_if_devices": [
-            t
+            elsewhere
             for row in d.what_if_devices
-            if (t := tables.key_values(f"The {row.get('phase')} step on {row.get('device')}", row))
+            if (elsewhere := tables.key_values(f"The {row.get('phase')} step on {row.get('device')}", row))
             is not None
         ],
     }

@@ -13,7 +13,6 @@ from diagnose.rules.parts import parts_by_phase
 from diagnose.store import Store
 from diagnose.store.sqlfile import read_sql
 
-
 MIN_OUTSIDE = 0.02
 """Share of a device's observed time below which what lies outside steps is not assessed."""
 

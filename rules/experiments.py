@@ -100,8 +100,8 @@ CHANGES: tuple[Change, ...] = (
         change="replay the step as a CUDA graph (or compile it), so that kernels need no launch each",
         command=_by_engine(
             {
-                "vllm": 'remove --enforce-eager (or set --compilation-config \'{"cudagraph_mode": "FULL_AND_PIECEWISE"}\')',
-                "sglang": "remove --disable-cuda-graph; raise --cuda-graph-max-bs above the batch",
+                "vllm": "--no-enforce-eager",
+                "sglang": "--cuda-graph-max-bs 256   # and without --disable-cuda-graph",
                 "trtllm": "cuda_graph_config: {enable_padding: true}",
                 "*": "model.forward = torch.compile(model.forward, mode='reduce-overhead')",
             }
@@ -118,7 +118,7 @@ CHANGES: tuple[Change, ...] = (
         command=_by_engine(
             {
                 "vllm": "--async-scheduling",
-                "sglang": "remove --disable-overlap-schedule",
+                "sglang": "# start the server without --disable-overlap-schedule",
                 "trtllm": "disable_overlap_scheduler: false",
             }
         ),

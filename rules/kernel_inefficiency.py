@@ -65,8 +65,9 @@ def _statement(row: Row, context: Context, strong: bool, share: float, ns: float
         why = f" ({row['top_reason']})" if row["top_reason"] else ""
         parts.append(f"{percent(share_of(ns, context))} of the time is in kernels far from both roofs{why}")
     if share_of(row["chain_ns"], context) > 0.1:
+        also = "some of it among " if ns else ""
         parts.append(
-            f"{percent(share_of(row['chain_ns'], context))} is in unfused chains of passes over memory"
+            f"{also}{percent(share_of(row['chain_ns'], context))} in unfused chains of passes over memory"
         )
     if not parts:
         parts.append(

@@ -56,7 +56,7 @@ SETTINGS: dict[str, Setting] = {
     ),
     "host_per_step": Setting(
         "overlap the host's work with the device's step",
-        {"vllm": "--async-scheduling", "sglang": "remove --disable-overlap-schedule"},
+        {"vllm": "--async-scheduling", "sglang": "# start the server without --disable-overlap-schedule"},
         "a restart", "some structured-output features do not overlap",
     ),
     "front_end": Setting(

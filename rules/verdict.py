@@ -92,9 +92,11 @@ def verdict(
             supported, phases, objective, wall, _dark(claims, device), ruled_out, could_not, requests
         )
     first = supported[0]
-    second = (
-        supported[1] if len(supported) > 1 else (ranked[1] if len(ranked) > 1 and ranked[1].ns > 0 else None)
-    )
+    second = next((r for r in ranked if r.limit != first.limit and wall and r.ns / wall >= MIN_SHARE), None)
+    if second is not None:
+        # The experiment has to tell the two limits that are named, over phases too.
+        first.best.runner_up = second.best
+        ruled_out = [line for line in ruled_out if not line.startswith(f"{words(second.limit)}:")]
     confidence = _run_confidence(first, ranked, unknown)
     answer = hypothesis(first.best, facts["engine"])
     return Verdict(
@@ -157,7 +159,8 @@ def _phase_limit(phase: Phase, claims: list[Claim], device: int | None) -> None:
         return
     phase.limit, phase.confidence = best.rule.limit, best.confidence
     phase.runner_up = next(
-        (c.rule.limit for c in mine[1:] if c.rule.limit != best.rule.limit and c.found.share > 0), None
+        (c.rule.limit for c in mine[1:] if c.rule.limit != best.rule.limit and c.found.share >= MIN_SHARE),
+        None,
     )
 
 

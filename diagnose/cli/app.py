@@ -95,6 +95,9 @@ def main(arguments: list[str] | None = None) -> int:
         # The reader of our output went away (`| head`): not an error of ours.
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
         return 0
+    except OSError as error:
+        where = f": {error.filename}" if error.filename else ""
+        return _fail(f"{error.strerror or error}{where}; check the path, the space left and the permissions")
     except MemoryError:
         return _fail("out of memory; try --low-memory")
 
@@ -110,6 +113,10 @@ def _bad_usage(error: Any) -> int:
 
 
 def _fail(message: str, code: int = 2) -> int:
-    lines = message.splitlines()
-    sys.stderr.write(f"diagnose: {lines[0] if lines else 'failed'}\n")
+    # One line whatever a file name or a trace put into it.
+    text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in message)
+    try:
+        sys.stderr.write(f"diagnose: {text or 'failed'}\n")
+    except OSError:
+        return code
     return code

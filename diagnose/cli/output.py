@@ -2,6 +2,7 @@
 
 import os
 import re
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,6 +48,8 @@ def check(outputs: Outputs, inputs: list[Path], force: bool) -> None:
         Path(t) for t in (outputs.json, outputs.markdown) if t not in (None, "-") and t
     ]
     present = [t for t in targets if t is not None]
+    for target in present:
+        _refuse_special(target)
     if len({t.resolve() for t in present}) < len(present):
         raise UsageError("two outputs name the same file; give each its own")
     sources = {p.resolve() for p in inputs}
@@ -61,3 +64,15 @@ def check(outputs: Outputs, inputs: list[Path], force: bool) -> None:
             raise UsageError(
                 f"{target} exists and is not an earlier report of diagnose; use --force to replace it, or -o FILE"
             )
+
+
+def _refuse_special(target: Path) -> None:
+    """Devices, pipes and links that lead nowhere are never replaced, with --force either."""
+    try:
+        mode = target.stat().st_mode
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise UsageError(f"{target} cannot be written: {error.strerror}; name another file with -o") from None
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise UsageError(f"{target} is no regular file; give `-` for standard output, or name a file")

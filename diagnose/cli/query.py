@@ -52,7 +52,13 @@ def query(
         # A query may read the store, nothing else: no files, no extensions, no settings.
         analysed.store.con.execute("SET enable_external_access=false")
         try:
-            cursor = analysed.store.con.execute(sql)
+            statements = analysed.store.con.extract_statements(sql)
+            if len(statements) != 1 or statements[0].type not in (
+                duckdb.StatementType.SELECT,
+                duckdb.StatementType.EXPLAIN,
+            ):
+                raise UsageError("give one SELECT; a query only reads")
+            cursor = analysed.store.con.execute(statements[0])
             names = [d[0] for d in cursor.description or []]
             rows = cursor.fetchall()
         except duckdb.Error as error:

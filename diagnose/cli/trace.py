@@ -188,6 +188,9 @@ def trace(
         )
     if objective is not None and objective not in OBJECTIVES:
         raise UsageError(f"--objective {objective!r} is not one of {', '.join(OBJECTIVES)}")
+    for name, value in (("--slo-ttft-ms", slo_ttft_ms), ("--slo-itl-ms", slo_itl_ms), ("--price", price)):
+        if value is not None and not 0 < value < float("inf"):
+            raise UsageError(f"{name} {value} is not a positive number")
     html = None if no_html else (output or default_output((inputs or evidence)[0]))
     outputs = Outputs(html, json, markdown)
     check(outputs, [*inputs, *evidence], force)
@@ -245,4 +248,4 @@ def write(result: "object", outputs: Outputs) -> None:
             summary(result, width=shutil.get_terminal_size((100, 24)).columns, color=color).rstrip("\n")
         )
     for path in written:
-        typer.echo(f"Wrote {path}", err=True)
+        typer.echo("Wrote " + "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(path)), err=True)

@@ -95,8 +95,9 @@ def _as_dict(e: Estimate | None) -> dict[str, Any] | None:
 def settle(bet: Bet, after: list[Diagnosis]) -> Settled:
     """Compare the after-run(s) with both intervals.
 
-    Confirmed: the measured interval meets the prediction and not the runner-up's. Refuted: it misses the prediction.
-    Inconclusive: it meets both, or the after-run lacks the phase.
+    Confirmed: the measured interval meets the prediction and not the runner-up's. Refuted: it misses the prediction on the
+    runner-up's side. Inconclusive: it meets both or goes beyond the prediction, the after-run lacks the phase, or was taken on
+    another device or model.
     """
     experiment = bet.experiment
     low, high = experiment.prediction.low, experiment.prediction.high
@@ -104,6 +105,14 @@ def settle(bet: Bet, after: list[Diagnosis]) -> Settled:
     measured = estimate([per_step_ms(d, experiment.metric, bet.phase) for d in after])
     changed = differences(bet.context, context_of(after[0], bet.phase)) if after else []
     verdict, reason, follows = _judge(bet, measured, low, high)
+    foreign = [line for line in changed if line.startswith(("device:", "devices:", "model:"))]
+    if foreign:
+        verdict, reason = "inconclusive", f"the after-run is other work: {'; '.join(foreign)}"
+        follows = "repeat the after-run on the same device and model"
+    foreign = [line for line in changed if line.startswith(("device:", "devices:", "model:"))]
+    if foreign:
+        verdict, reason = "inconclusive", f"the after-run is other work: {'; '.join(foreign)}"
+        follows = "repeat the after-run on the same device and model"
     return Settled(
         schema=RESULT_SCHEMA,
         hypothesis=bet.hypothesis,
@@ -137,8 +146,9 @@ def _judge(
             if bet.experiment.metric in SERVED
             else "capture the after-run with the same phases and annotations",
         )
-    if low is None or high is None:
+    if low is None and high is None:
         return "inconclusive", "the experiment carries no predicted interval", "diagnose the before-run again"
+    low, high = (float("-inf") if low is None else low), (float("inf") if high is None else high)
     unit = bet.experiment.prediction.unit
     shown = f"measured {measured.value:.4g} {unit} ({measured.low:.4g}-{measured.high:.4g})"
     fits = measured.meets(low, high)
@@ -168,6 +178,15 @@ def _judge(
             f"{shown} misses {low:.4g}-{high:.4g} and lands where {rival.limit} would put it",
             f"{bet.limit} was not the limit: look at {rival.limit}",
         )
+    if rival is not None and rival.low is not None and rival.high is not None:
+        beyond = measured.high < low < rival.high or measured.low > high > rival.low
+        if beyond:
+            # Further from the runner-up than predicted: the limit was relieved, but not only that happened.
+            return (
+                "inconclusive",
+                f"{shown} goes beyond the prediction {low:.4g}-{high:.4g}, away from what {rival.limit} would give",
+                "more changed than the experiment: compare the two runs' work before believing the gain",
+            )
     return (
         "refuted",
         f"{shown} misses the prediction {low:.4g}-{high:.4g}",
