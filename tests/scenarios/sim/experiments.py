@@ -21,7 +21,7 @@ def _double(w: World) -> World:
 
 
 def _kernels(w: World) -> World:
-    weights = "bf16" if w.options.weights in ("awq", "int8") else w.options.weights
+    weights = {"awq": "marlin", "int8": "bf16"}.get(w.options.weights, w.options.weights)
     return w.with_options(gemm_quality=1.0, attention_quality=1.0, strided=1.0, fused=True, sampler_sort=False, kv_concat=False,
                           weights=weights)  # fmt: skip
 

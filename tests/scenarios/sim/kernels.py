@@ -44,9 +44,7 @@ class Options:
     """How the model is run."""
 
     style: str = "vllm"  # vllm | hf | sglang
-    weights: str = (
-        "bf16"  # bf16 | fp8 | awq (dequantise, then multiply) | int8 (mixed decomposition with outliers)
-    )
+    weights: str = "bf16"  # bf16 | fp8 | marlin (fused 4-bit) | awq (dequantise, then multiply) | int8 (mixed decomposition with outliers)
     kv_dtype: str = "bf16"
     tp: int = 1
     gemm_quality: float = 1.0  # below 1: a fallback kernel

@@ -18,7 +18,7 @@ _QUALITY = {
 
 
 def _kernels(s: Serve) -> Serve:
-    weights = "bf16" if s.options.weights == "awq" else s.options.weights
+    weights = "marlin" if s.options.weights == "awq" else s.options.weights
     return replace(s, options=replace(s.options, weights=weights, **_QUALITY))  # type: ignore[arg-type]
 
 

@@ -49,7 +49,7 @@ def judge_trace(truth: Truth, run: Run, config: bool, ranks_written: int, form: 
         truth.sufficient = False
         truth.borderline = margin > -MARGIN
         truth.notes.append(f"{unknown:.0%} of the time is in kernels whose work nobody recorded")
-    if ranks_written < w.ranks and truth.limit in ("communication", "imbalance"):
+    if ranks_written < w.ranks and {"communication", "imbalance"} & set(truth.limits):
         truth.sufficient = False
         truth.notes.append("transfer and waiting cannot be told apart with one rank")
     if best < 0.05:

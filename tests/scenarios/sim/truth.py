@@ -20,7 +20,7 @@ RELIEFS: dict[str, Callable[[World], World]] = {
     # Launches stay: a faster kernel is relieved here, a cheaper launch below.
     "kernel_inefficiency": lambda w: w.with_options(
         gemm_quality=1.0, attention_quality=1.0, strided=1.0, chain=1.0 if w.options.fused else 0.2, sampler_sort=False,
-        weights="bf16" if w.options.weights == "awq" else w.options.weights, kv_concat=False),
+        weights="marlin" if w.options.weights == "awq" else w.options.weights, kv_concat=False),
     "launch_overhead": _no_launch,
     "host_sync": lambda w: w.with_host(syncs=0, plan_ns=0.0, small_async=w.host.small_copies > 0),
     # A late rank whose lateness lies between steps is late by its own scheduling: both names are right.
