@@ -43,7 +43,7 @@ def to_markdown(c: Comparison) -> str:
         "### The two sides\n\n" + table(view.side_table(c)),
         f"Made by diagnose {esc(c.tool_version)}, contract {esc(c.schema)}.",
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return "\n\n".join(part for part in parts if part).replace("\u00a0", " ") + "\n"
 
 
 def _list(lines: list[str]) -> str:

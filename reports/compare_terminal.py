@@ -70,7 +70,7 @@ def summary(c: Comparison, *, width: int | None = None, color: bool | None = Non
         block("quality", sentence(c.quantization["quality"]), 1)
     if len(lines) > MAX_LINES:
         lines = [*lines[: MAX_LINES - 1], "… more in the report"]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines).replace("\u00a0", " ") + "\n"
 
 
 def _side(c: Comparison, before: bool) -> str:

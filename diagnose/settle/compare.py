@@ -1,6 +1,7 @@
 """Two sides to one comparison: the same work matched, metrics judged together, the change split, causes named."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
@@ -23,7 +24,7 @@ from diagnose.settle.comparison import (
     Unmatched,
 )
 from diagnose.settle.evals import quality
-from diagnose.settle.judge import judge
+from diagnose.settle.judge import HEADLINE, judge
 from diagnose.settle.kernel_changes import Scale, changes
 from diagnose.settle.kernels import Group, Matched, match
 from diagnose.settle.serving_metrics import serving_metrics
@@ -250,7 +251,7 @@ def _judged(candidates: list[Candidate], found: list[Difference]) -> list[Metric
             reasons.setdefault(
                 metric, f"{d.what}: {d.before} before, {d.after} after" + (f"; {d.note}" if d.note else "")
             )
-    verdicts = judge([c.change for c in candidates])
+    verdicts = judge([replace(c.change, weight=HEADLINE if c.headline else 1.0) for c in candidates])
     out = []
     for c, v in zip(candidates, verdicts, strict=True):
         a = c.change.before

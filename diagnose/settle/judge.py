@@ -12,6 +12,8 @@ from diagnose.settle.noise import SINGLE_RUN_FLOOR
 from diagnose.settle.student import p_value, quantile
 
 LEVEL = 0.95
+HEADLINE = 3.0
+"""Weight of a metric that decides the answer (step time, latencies, rates) against the parts that explain it."""
 REPEATS_FLOOR = 0.01
 """With repeats the noise is measured; a change below 1 % is still not worth a verdict."""
 NO_CHANGE = SINGLE_RUN_FLOOR
@@ -26,7 +28,8 @@ class Change:
 
     `se` is the standard error of the difference with `freedom` degrees of freedom, None when nothing measures it. `base`
     is what the floor is a share of (a part such as idle time is judged against the whole step). `single`: one run on at
-    least one side. `higher_is_better` for rates. `same`: both sides are the same recording.
+    least one side. `higher_is_better` for rates. `same`: both sides are the same recording. `weight`: its part of the
+    family's chance of error, larger for the metrics that the answer hangs on.
     """
 
     before: float
@@ -38,6 +41,7 @@ class Change:
     higher_is_better: bool = False
     same: bool = False
     why_unknown: str = ""
+    weight: float = 1.0
 
     @property
     def difference(self) -> float:
@@ -71,20 +75,23 @@ class Judged:
     reason: str = ""
 
 
-def holm(p: Sequence[float], alpha: float = 1 - LEVEL) -> list[bool]:
-    """Which hypotheses are rejected with family-wise error below `alpha` (Holm 1979)."""
-    order = sorted(range(len(p)), key=lambda i: p[i])
+def holm(p: Sequence[float], alpha: float = 1 - LEVEL, weights: Sequence[float] | None = None) -> list[bool]:
+    """Which hypotheses are rejected with family-wise error below `alpha` (Holm 1979; weighted as in Benjamini & Hochberg 1997)."""
+    w = list(weights) if weights is not None else [1.0] * len(p)
+    order = sorted(range(len(p)), key=lambda i: p[i] / w[i])
     rejected = [False] * len(p)
-    for rank, i in enumerate(order):
-        if p[i] > alpha / (len(p) - rank):
+    left = sum(w)
+    for i in order:
+        if p[i] > alpha * w[i] / left:
             break
         rejected[i] = True
+        left -= w[i]
     return rejected
 
 
 def judge(changes: Sequence[Change]) -> list[Judged]:
     """Verdicts of one family of changes."""
-    rejected = holm([c.p for c in changes])
+    rejected = holm([c.p for c in changes], weights=[c.weight for c in changes])
     return [_judge(c, beyond) for c, beyond in zip(changes, rejected, strict=True)]
 
 

@@ -27,7 +27,7 @@ def quantile(level: float, freedom: float) -> float:
     low, high = 0.0, 1.0
     while p_value(high, freedom) > 1 - level:
         high *= 2
-    for _ in range(80):
+    while high - low > 1e-9 * high:
         middle = (low + high) / 2
         if p_value(middle, freedom) > 1 - level:
             low = middle

@@ -13,11 +13,15 @@ pytestmark = pytest.mark.shared_traces
 
 
 @pytest.fixture(scope="module")
-def diffusion(shared):
-    folder = shared / "nsys"
-    return compare(
-        *[[pipeline.run([folder / f"diffusion_h100x2_{side}.sqlite"])] for side in ("before", "after")]
-    )
+def windows(shared):
+    return [
+        pipeline.run([shared / "nsys" / f"diffusion_h100x2_{side}.sqlite"]) for side in ("before", "after")
+    ]
+
+
+@pytest.fixture(scope="module")
+def diffusion(windows):
+    return compare([windows[0]], [windows[1]])
 
 
 def flash_ms(path, device):
@@ -60,11 +64,8 @@ def test_diffusion_is_normalised_per_call_and_not_called_real(diffusion):
     assert sum(r.change_ns for r in diffusion.delta.roles) == diffusion.delta.total_ns
 
 
-def test_diffusion_either_way_round_is_never_a_flip(shared, diffusion):
-    folder = shared / "nsys"
-    back = compare(
-        *[[pipeline.run([folder / f"diffusion_h100x2_{side}.sqlite"])] for side in ("after", "before")]
-    )
+def test_diffusion_either_way_round_is_never_a_flip(windows, diffusion):
+    back = compare([windows[1]], [windows[0]])
     assert back.verdict.overall == diffusion.verdict.overall == "inconclusive"
 
 
