@@ -64,6 +64,36 @@ def report(rows: list[Row], show: bool = False) -> tuple[str, list[str]]:
     return "\n".join(out), missed
 
 
+def calibration(rows: list[Row]) -> dict[str, Any]:
+    """Monotone map from stated confidence to the share of right claims (pool adjacent violators), for one set of seeds.
+
+    Each knot is (mean stated confidence, share right, claims). Shares are shrunk by one imagined right and one wrong claim,
+    so that a short run of luck never becomes certainty. Confidence between knots is meant to be interpolated.
+    """
+    claims = sorted(
+        (r["confidence"], right(r))
+        for r in rows
+        if "error" not in r
+        and not r["borderline"]
+        and r["verdict"] != "inconclusive"
+        and r["confidence"] is not None
+    )
+    pools: list[list[float]] = []  # sum of confidence, right, count
+    for confidence, good in claims:
+        pools.append([confidence, float(good), 1.0])
+        while len(pools) > 1 and pools[-2][1] / pools[-2][2] >= pools[-1][1] / pools[-1][2]:
+            last = pools.pop()
+            pools[-1] = [a + b for a, b in zip(pools[-1], last, strict=True)]
+    merged: list[list[float]] = []
+    for pool in pools:
+        if merged and merged[-1][2] < 15:
+            merged[-1] = [a + b for a, b in zip(merged[-1], pool, strict=True)]
+        else:
+            merged.append(pool)
+    knots = [(round(c / n, 4), round((g + 1) / (n + 2), 4), int(n)) for c, g, n in merged]
+    return {"claims": len(claims), "knots": knots}
+
+
 def _share(rows: list[Row], test: Any) -> float | None:
     return sum(1 for r in rows if test(r)) / len(rows) if rows else None
 

@@ -182,8 +182,9 @@ def weights_gib(s: Serve) -> float:
     return body / s.options.tp / (1 << 30)
 
 
-def vllm_log(run: Served, every_s: float = 10.0, max_len: int = 8192) -> str:
-    """Start-up and periodic lines of `vllm serve`."""
+def vllm_log(run: Served, every_s: float | None = None, max_len: int = 8192) -> str:
+    """Start-up and periodic lines of `vllm serve`: every 10 s, or 2 s (VLLM_LOG_STATS_INTERVAL) in a short run."""
+    every_s = every_s or (10.0 if run.duration_s > 60 else 2.0)
     s = run.serve
     tokens = run.blocks * BLOCK
     kv_gib = tokens * s.arch.kv_bytes_per_token(DTYPE_BYTES[s.options.kv_dtype]) / s.options.tp / (1 << 30)
