@@ -153,7 +153,8 @@ TABLES: tuple[Table, ...] = (
         "annotation", "ingest", "User annotations, NVTX ranges.",
         "annotation_id BIGINT - | key", "source_id INTEGER - | trace",
         "origin VARCHAR - | user_annotation, gpu_user_annotation, nvtx, nvtx_start_end",
-        "process BIGINT - | process", "thread_or_stream BIGINT - | thread (stream for gpu_user_annotation)",
+        "process BIGINT - | process (device for gpu_user_annotation)",
+        "thread_or_stream BIGINT - | thread (stream for gpu_user_annotation)",
         "start_ns BIGINT ns | start", "dur_ns BIGINT ns | duration", "text VARCHAR - | the text",
     ),
     make_table(
