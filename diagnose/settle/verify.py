@@ -109,10 +109,6 @@ def settle(bet: Bet, after: list[Diagnosis]) -> Settled:
     if foreign:
         verdict, reason = "inconclusive", f"the after-run is other work: {'; '.join(foreign)}"
         follows = "repeat the after-run on the same device and model"
-    foreign = [line for line in changed if line.startswith(("device:", "devices:", "model:"))]
-    if foreign:
-        verdict, reason = "inconclusive", f"the after-run is other work: {'; '.join(foreign)}"
-        follows = "repeat the after-run on the same device and model"
     return Settled(
         schema=RESULT_SCHEMA,
         hypothesis=bet.hypothesis,

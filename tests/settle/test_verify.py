@@ -37,7 +37,9 @@ def test_confirmed_refuted_inconclusive(launch_bound):
     # Four steps of one run: the interval is 5 % either side of the mean.
     assert settle(bet(0.9 * now, 1.1 * now, 2 * now, 3 * now), [launch_bound]).verdict == "confirmed"
     assert settle(bet(2 * now, 3 * now, 0.9 * now, 1.1 * now), [launch_bound]).verdict == "refuted"
-    assert settle(bet(2 * now, 3 * now, 4 * now, 5 * now), [launch_bound]).verdict == "refuted"
+    # Between the prediction and the runner-up's, or beyond the runner-up's: refuted; beyond the prediction, away from it: open.
+    assert settle(bet(2 * now, 3 * now, 0.1 * now, 0.2 * now), [launch_bound]).verdict == "refuted"
+    assert settle(bet(2 * now, 3 * now, 4 * now, 5 * now), [launch_bound]).verdict == "inconclusive"
     assert settle(bet(0.9 * now, 1.0 * now, 1.02 * now, 1.2 * now), [launch_bound]).verdict == "inconclusive"
     assert settle(bet(1, 2, 3, 4, phase="prefill"), [launch_bound]).verdict == "inconclusive"
 
