@@ -30,6 +30,34 @@ HOST = (STEP_TIME, TOKEN_TIME, UNIT_TIME, IDLE_TIME)
 SAME = 0.05
 """Means of batch, length and load that differ by a twentieth are the same conditions."""
 
+# What a recording did or missed, by the code of its data-quality note: words, verdicts it makes unsound when only one side
+# has it, and why.
+_RECORDING: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
+    ("python-stacks", "Python stacks recorded", HOST, "recording stacks slows the host"),
+    (
+        "profiler-slowdown",
+        "recording slowed the steps",
+        HOST,
+        "idle while launching is partly the profiler's",
+    ),
+    ("profiler-overhead", "profiler's own overhead in the window", HOST, "it is no part of the run"),
+    (
+        "graph-mode",
+        "graph replays recorded as one row",
+        (*HOST, KERNEL_TIME),
+        "their kernels and gaps are not in the file",
+    ),
+    ("missing-graphs", "kernels of graphs missing", (*HOST, KERNEL_TIME), "work is not in the file"),
+    (
+        "warm-up",
+        "warm-up in the window",
+        (*HOST, KERNEL_TIME),
+        "graph capture and module loading are no serving",
+    ),
+    ("unreadable-events", "events that could not be read", TRACE, "work is not in the file"),
+    ("no-api-calls", "no record of launch calls", (), "idle time cannot be told by cause there"),
+)
+
 # Settings that describe the client's load, not the engine.
 LOAD = {
     "bench_max_concurrency": "client concurrency",
@@ -229,17 +257,10 @@ def _measurement(a: Run, b: Run) -> list[Difference]:
     if not out:
         out = _named("profiler version", version_a, version_b)
     codes = [{n.code for n in d.data_quality} for d in (a.d, b.d)]
-    if ("python-stacks" in codes[0]) != ("python-stacks" in codes[1]):
-        x, y = ("recorded" if "python-stacks" in c else "not recorded" for c in codes)
-        out += _named("Python stacks", x, y, HOST, "recording stacks slows the host")
-    for code, what in (
-        ("graph-mode", "graph replays recorded as one row"),
-        ("warm-up", "warm-up in the window"),
-    ):
+    for code, what, hit, note in _RECORDING:
         if (code in codes[0]) != (code in codes[1]):
             x, y = ("yes" if code in c else "no" for c in codes)
-            hit = (*HOST, KERNEL_TIME) if code == "graph-mode" else HOST
-            out += _named(what, x, y, hit, "only one side has it")
+            out += _named(what, x, y, hit, note)
     return out + _named("graph replay", _in_graphs(a.d), _in_graphs(b.d))
 
 
