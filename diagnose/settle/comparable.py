@@ -13,6 +13,7 @@ from typing import Any
 from diagnose.contract import Diagnosis
 from diagnose.settle.comparison import Difference
 from diagnose.settle.kernels import Matched
+from diagnose.settle.roles import coarse, weight_format
 from diagnose.settle.serving_metrics import SERVING
 from diagnose.settle.side import Run, Side
 from diagnose.settle.trace_metrics import (
@@ -122,11 +123,14 @@ def precision(d: Diagnosis) -> str | None:
         return stated
     time: dict[str, int] = {}
     for k in d.kernels:
-        if k.dtype and (k.family.startswith("gemm") or k.family in ("gemv", "moe_gemm")):
-            time[k.dtype] = time.get(k.dtype, 0) + k.time_ns
+        if coarse(k.role, k.family) in ("gemm", "experts") and (
+            name := weight_format(k.role, k.family, k.dtype, k.shape)
+        ):
+            label = name if name == k.dtype or not k.dtype else f"{name} weights, {k.dtype} math"
+            time[label] = time.get(label, 0) + k.time_ns
     whole = sum(time.values())
     kept = sorted((t for t in time if time[t] >= 0.1 * whole), key=lambda t: -time[t])
-    return ", ".join(kept) or setting(d, "dtype")
+    return " and ".join(kept) or setting(d, "dtype")
 
 
 def _work(a: Run, b: Run) -> list[Difference]:

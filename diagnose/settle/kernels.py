@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
 from diagnose.contract import KernelRow
-from diagnose.settle.roles import coarse, without_context
+from diagnose.settle.roles import coarse, plain, weight_format, without_context
 from diagnose.settle.side import Run, Side
 
 COLLECTIVE = "collective"
@@ -88,6 +88,11 @@ class Group:
         return max(self.dtypes, key=lambda n: self.dtypes[n]) if self.dtypes else None
 
     @property
+    def weights(self) -> str | None:
+        """The dtype its weights are stored in, for products."""
+        return weight_format(self.role, self.family, self.dtype, self.shape)
+
+    @property
     def time_ns(self) -> int:
         """Time over all runs."""
         return sum(r.time_ns for r in self.runs)
@@ -163,7 +168,7 @@ def match(before: Side, after: Side) -> Matched:
     out = Matched()
     passes: list[tuple[str, Callable[[Group], Hashable | None]]] = [
         ("shape", lambda g: (g.phase, g.role, g.op, g.shape) if g.shape is not None else None),
-        ("shape", lambda g: (g.phase, g.word, g.shape) if g.shape is not None else None),
+        ("shape", lambda g: (g.phase, g.word, plain(g.shape)) if g.shape is not None else None),
         ("name", lambda g: (g.phase, g.word, g.op, g.name)),
         ("name", lambda g: (g.phase, g.word, g.name)),
         ("role", lambda g: (g.phase, g.word)),

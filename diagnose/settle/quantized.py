@@ -12,7 +12,7 @@ from diagnose.settle.comparable import model_name, precision, setting
 from diagnose.settle.comparison import Difference, MetricChange, Unmatched
 from diagnose.settle.evals import NOT_MEASURED
 from diagnose.settle.kernel_changes import Scale
-from diagnose.settle.kernels import Group, Matched, Pair
+from diagnose.settle.kernels import Matched, Pair
 from diagnose.settle.served import number
 from diagnose.settle.side import Side
 from diagnose.settle.trace_metrics import STEP_TIME, UNIT_TIME
@@ -121,9 +121,7 @@ def _phase(
     """Weight traffic, prediction and result of one phase; None where no product changed its format."""
     mine = [p for p in matched.pairs if p.before.phase == phase]
     products = [p for p in mine if p.before.word in PRODUCTS]
-    changed = [
-        p for p in products if p.before.dtype != p.after.dtype or _is_narrow(p.before) != _is_narrow(p.after)
-    ]
+    changed = [p for p in products if p.before.weights != p.after.weights]
     if not changed:
         return None
     units = sum(scale.before), sum(scale.after)
@@ -156,23 +154,15 @@ def _phase(
     }  # fmt: skip
 
 
-def _is_narrow(group: Group) -> bool:
-    return group.family in ("gemm_lowp", "gemm_w4a16")
-
-
 def _nominal(changed: list[Pair]) -> dict[str, float] | None:
     """Weight bytes an element by dtype alone, of the product that takes most time."""
     top = max(changed, key=lambda p: p.before.time_ns)
-    sizes = [DTYPE_BYTES.get(_weight_dtype(g) or "") for g in (top.before, top.after)]
+    sizes = [DTYPE_BYTES.get(g.weights or "") for g in (top.before, top.after)]
     return (
         {"before": sizes[0], "after": sizes[1], "ratio": sizes[1] / sizes[0]}
         if sizes[0] and sizes[1]
         else None
     )
-
-
-def _weight_dtype(group: Group) -> str | None:
-    return "int4" if group.family == "gemm_w4a16" else group.dtype
 
 
 def _encoded(changed: list[Pair], units: tuple[float, float]) -> dict[str, float] | None:
@@ -199,12 +189,10 @@ def method_of(after: Diagnosis, changed: list[Pair]) -> str | None:
         or "int8_mixed" in " ".join(p.after.op or "" for p in changed)
     ):
         return "llm.int8"
-    dtypes = {p.after.dtype for p in changed}
     if "w4a8" in stated:
         return "w4a8"
-    if any(p.after.family == "gemm_w4a16" for p in changed):
-        return "int4"
-    return next((d for d in _NARROW if d in dtypes), None)
+    formats = {p.after.weights for p in changed}
+    return next((d for d in _NARROW if d in formats), None)
 
 
 def _size_mb(shape: str | None) -> float | None:

@@ -172,3 +172,47 @@ def test_the_unit_is_the_kernel_by_which_the_rest_repeats_alike(build):
         [window(build, 34, 4_000_000, 1, extra=extra[:1])], [window(build, 30, 4_000_000, 1, extra=extra[1:])]
     )
     assert result.delta.unit == "flash attention call"
+
+
+def sample(name):
+    return pipeline.run([SAMPLES / f"{name}.json.gz"])
+
+
+@pytest.fixture(scope="module")
+def cpu_bf16():
+    return sample("cpu_decode_b1_bf16")
+
+
+def test_captured_host_gap_is_a_scheduling_regression(cpu_bf16):
+    """A real capture of the same model with host work put between its steps: kernels run as before, the step does not."""
+    result = compare([cpu_bf16], [sample("cpu_decode_host_gap")])
+    assert (result.verdict.overall, result.verdict.cause) == ("regressed", "scheduling")
+    (top, *_) = result.delta.roles
+    assert top.role == "idle_scheduling"
+    assert top.change_ns > 0.8 * result.delta.total_ns
+
+
+def test_captured_batch_of_eight_is_mixed(cpu_bf16):
+    """The captures' own notes: 20.5 ms for eight sequences against 18.4 ms for one, so a token takes a seventh."""
+    result = compare([cpu_bf16], [sample("cpu_decode_b8_bf16")])
+    by = {m.metric: m for m in result.metrics}
+    assert by["step time"].change == pytest.approx(20.5 / 18.4 - 1, abs=0.02)
+    assert by["time per token"].change == pytest.approx(20.5 / 8 / 18.4 - 1, abs=0.01)
+    assert result.verdict.overall == "mixed"
+
+
+def test_captured_int8_is_the_same_products_done_differently():
+    """fp32 against weight-only int8: a quarter of the bytes, steps of 19 ms against 11 to 14."""
+    result = compare([sample("cpu_decode_b1_fp32")], [sample("cpu_decode_b1_int8")])
+    assert result.verdict.overall == "improved"
+    products = [k for k in result.kernels if k.role.startswith("gemm") and not k.minor]
+    assert products
+    assert all(k.matched_by == "shape" and k.renamed for k in products)
+    # The vocabulary projection runs once a step, too seldom here to be sure of.
+    assert all(k.verdict == "improved" for k in products if "8192" not in k.shape)
+    (row,) = result.quantization["phases"]
+    assert row["bytes_nominal"]["ratio"] == 0.25
+    assert (
+        row["streaming_share"] > 0.9 or row["streaming_share"] == 0.0
+    )  # the processor's roofs are known with --device only
+    assert row["predicted"] is None

@@ -90,6 +90,20 @@ def test_decode_attention_is_one_kernel_while_its_context_grows(build):
     assert without_context("decode 32 tokens 32785 kv h32/8 d128") == "decode 32 tokens * kv h32/8 d128"
 
 
+def test_weight_only_products_are_the_work_of_their_wide_twins(build):
+    found = matched(
+        build,
+        [build.kernel("mm", count=4, time_ns=400, role="gemm", op="aten::mm", shape="16x8 . 8x32", dtype="bf16")],
+        [
+            build.kernel(
+                "int4mm", count=4, time_ns=250, role="gemm_w4a16", op="q::mm", shape="16x8 . 8x32 int4 g128", dtype="bf16", family="gemm_w4a16"
+            )
+        ],
+    )  # fmt: skip
+    (pair,) = found.pairs
+    assert (pair.by, pair.before.weights, pair.after.weights) == ("shape", "bf16", "int4")
+
+
 def test_roles_speak_alike():
     assert common_names({"gemm", "attn_decode"}, {"qkv", "o", "attention_decode"}) == {
         "gemm": "gemm", "qkv": "gemm", "o": "gemm", "attn_decode": "attention", "attention_decode": "attention",

@@ -36,7 +36,7 @@ def test_quantised_products_are_the_same_work(fp8):
     view = fp8.quantization
     # Most of the products' time is fp8 now; the head, a tenth of it in six layers, stays bf16.
     assert view["before"] == "bf16"
-    assert view["after"].split(", ")[0] == "fp8"
+    assert view["after"].split(" and ")[0] == "fp8"
     assert {row["phase"] for row in view["phases"]} == {"prefill", "decode"}
     products = [k for k in fp8.kernels if k.renamed and k.role == "gemm"]
     # qkv, o, gate and up, down; in both phases. The head stays bf16.
