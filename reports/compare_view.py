@@ -225,7 +225,7 @@ def role_table(d: Delta) -> Table:
     ]  # fmt: skip
     table = []
     for r in d.roles:
-        share = f"{100 * r.change_ns / d.total_ns:.0f}" if d.total_ns else "0"
+        share = _signed_percent(r.change_ns, d.total_ns)
         table.append([
             clean(role_label(r.role)), r.kind, sig3(r.before_ns / unit.scale), sig3(r.after_ns / unit.scale), _signed(r.change_ns / unit.scale),
             share, "" if r.calls_before is None else sig3(r.calls_before), "" if r.calls_after is None else sig3(r.calls_after),
@@ -243,6 +243,12 @@ def role_table(d: Delta) -> Table:
         ]
     )
     return Table(f"Time per {d.unit}; the parts add up to the nanosecond", columns, table)
+
+
+def _signed_percent(part: int, whole: int) -> str:
+    """A part's share of the change in whole percent; a part that went the other way is negative."""
+    value = round(100 * part / whole) if whole else 0
+    return f"{value}" if value >= 0 else f"−{-value}"
 
 
 def bucket_table(d: Delta) -> Table:

@@ -162,3 +162,30 @@ def test_nothing_private_is_written(sides, cwd, capsys, monkeypatch):
         text = path.read_text()
         assert "hunter2-compare" not in text
         assert str(sides[0].parent) not in text
+
+
+def test_documented_options_exist(capsys):
+    """docs/compare.md names no option that the command does not have, and the checks it names can be parsed."""
+    import re
+
+    from diagnose.settle.gate import parse_gate
+
+    text = (Path(__file__).parents[2] / "docs" / "compare.md").read_text()
+    assert main(["compare", "--help"]) == 0
+    shown = capsys.readouterr().out
+    lines = [
+        line
+        for block in re.findall(r"(?:^    .*\n)+", text, re.MULTILINE)
+        for line in block.splitlines()
+        if "diagnose compare" in line
+    ]
+    assert len(lines) >= 3
+    for option in {o for line in lines for o in re.findall(r"--[a-z][a-z-]+", line)} | {
+        "--force",
+        "--no-html",
+        "--json",
+        "--markdown",
+    }:
+        assert option in shown, option
+    for gate in re.findall(r"--fail-on ([\w:.%]+)", text):
+        parse_gate(gate)
