@@ -141,12 +141,17 @@ def _devices(store: Store, options: Options) -> tuple[dict[int, Roofs | None], d
     return roofs, notes
 
 
-def conclude(analysed: Analysed, options: Options, straggler: str | None = None) -> Diagnosis:
-    """Rules and the contract, from a finished store. `straggler`: the late rank in words, when ranks were matched."""
+def conclude(
+    analysed: Analysed, options: Options, straggler: str | None = None, freed: float | None = None
+) -> Diagnosis:
+    """Rules and the contract, from a finished store.
+
+    `straggler`: the late rank in words, when ranks were matched; `freed`: share of the time that its lateness costs.
+    """
     store = analysed.store
     rules, broken = registry.load(options.rules)
     facts = quality.facts(store, analysed.roofs, analysed.outcome)
-    facts["straggler"] = straggler
+    facts["straggler"], facts["imbalance_relief"] = straggler, freed
     objective = "step_time"
     steps = {(d, p): n for d, p, n in store.rows("SELECT device_id, phase, count(*) FROM step GROUP BY ALL")}
     claims, failed = engine.run_rules(store, rules, facts, objective, steps)
@@ -264,7 +269,8 @@ def _traces(paths: list[Path], options: Options, progress: Progress | None) -> t
             finish(one, options)
         summary = ranks.summary_of(stores, matching)
         late = ranks.straggler_name(summary)
-        results = [conclude(one, options, late) for one in analysed]
+        freed = ranks.relief_share(stores, matching, summary)
+        results = [conclude(one, options, late, freed) for one in analysed]
         roofs = next((r for r in analysed[0].roofs.values() if r is not None), None)
     finally:
         for one in analysed:

@@ -243,6 +243,12 @@ def _context(d: Diagnosis) -> dict[str, Any]:
         "latency_remarks": evidence.latency_remarks(d),
         "memory_remarks": evidence.memory_remarks(d),
         "kv": tables.key_values("KV cache", d.kv),
+        "what_if_devices": [
+            elsewhere
+            for row in d.what_if_devices
+            if (elsewhere := tables.key_values(f"The {row.get('phase')} step on {row.get('device')}", row))
+            is not None
+        ],
         "rank_message": evidence.straggler(d),
         "rank_tables": evidence.rank_tables(d),
         "notes": view.notes(d),
@@ -286,12 +292,6 @@ def _figures(d: Diagnosis) -> dict[str, Figure | list[Figure] | None]:
         "splits": latency.split_figures(d),
         "memory": memory.memory_figure(d),
         "what_if": what_if.what_if_figures(d),
-        "what_if_devices": [
-            elsewhere
-            for row in d.what_if_devices
-            if (elsewhere := tables.key_values(f"The {row.get('phase')} step on {row.get('device')}", row))
-            is not None
-        ],
     }
 
 

@@ -10,6 +10,12 @@ from diagnose.rules.base import Assessment, Context, Row, Rule, Threshold
 from diagnose.rules.common import RELIEF, fact, ms, percent, share_of, where
 
 THRESHOLDS = {
+    "scatter": Threshold(
+        0.3,
+        "of their time",
+        "below",
+        "a transfer repeats itself: matched ones of one size scatter by less than 2 x; waiting spreads to whole steps",
+    ),
     "time_share": Threshold(
         0.10, "of time", "above", "nsys-ai flags NCCL above 20 % of a capture, TraceLens overlap below 70 %"
     ),
@@ -29,7 +35,19 @@ def assess(row: Row, context: Context, thresholds: dict[str, Threshold]) -> Asse
         fact("collectives", row["collectives"], "calls"),
         fact("median duration", row["median_ns"] / 1e3 if row["median_ns"] else None, "µs"),
     ]
-    missing, doubts, quality = [], [], 1.0
+    missing, doubts, quality, counter = [], [], 1.0, []
+    scatter = row["long_share"]
+    waits = not matched and scatter is not None and scatter >= thresholds["scatter"].value
+    if waits:
+        counter.append(
+            fact(
+                "time in collectives over four times the usual one",
+                scatter,
+                "of their time",
+                threshold=thresholds["scatter"],
+                note="a transfer repeats itself, waiting does not",
+            )
+        )
     if not matched and strong:
         quality = SINGLE_RANK_CAP
         missing.append(
@@ -37,7 +55,9 @@ def assess(row: Row, context: Context, thresholds: dict[str, Threshold]) -> Asse
         )
         doubts.append("one rank's trace: this may be waiting for another rank")
     return Assessment(
-        status="supported" if strong else "refuted",
+        counter=counter,
+        # One rank's long and uneven collectives are most likely waiting for another rank: not a claim, a question.
+        status=("possible" if waits else "supported") if strong else "refuted",
         share=share,
         recover_ns=(0.45 * ns, float(ns)),
         quality=quality,

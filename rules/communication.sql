@@ -7,5 +7,8 @@ WITH mine AS (
     GROUP BY s.kernel_id
 )
 SELECT sum(ns)::BIGINT AS exposed_ns, sum(wait_ns)::BIGINT AS wait_ns, count(*) AS collectives, median(a.dur_ns) AS median_ns,
+       (SELECT sum(a2.dur_ns) FILTER (a2.dur_ns > 4 * m.typical) / nullif(sum(a2.dur_ns), 0)
+        FROM mine m2 JOIN activity a2 USING (kernel_id), (SELECT median(a3.dur_ns) AS typical FROM mine m3 JOIN activity a3 USING (kernel_id)) m
+       ) AS long_share,
        (SELECT count(*) FROM collective) AS matched
 FROM mine JOIN activity a USING (kernel_id);

@@ -269,7 +269,7 @@ def _experiment(
         bound = f"above {scaled(mine[1]):.4g}" if mine[1] < other[0] else f"below {scaled(mine[0]):.4g}"
         refuted = f"the {change.metric} is {bound} ms (with {plain(rival)} it would be {scaled(other[0]):.4g}-{scaled(other[1]):.4g} ms)"
     else:
-        refuted = f"the {change.metric} leaves {scaled(mine[0]):.4g}-{scaled(mine[1]):.4g} ms; the effect is too near to that of {plain(rival)} to separate them in one run: repeat both sides"
+        refuted = f"the {change.metric} leaves {scaled(mine[0]):.4g}-{scaled(mine[1]):.4g} ms; too near to {plain(rival)} for one run a side: repeat both"
     return Experiment(
         change=change.change,
         command=change.command(engine),

@@ -18,21 +18,31 @@ THRESHOLDS = {
 def assess(row: Row, context: Context, thresholds: dict[str, Threshold]) -> Assessment:
     """Share of the phase spent waiting for a late rank."""
     ns = row["wait_ns"] or 0
-    share = share_of(ns, context)
-    strong = share >= thresholds["wait_share"].value
+    waiting = share_of(ns, context)
+    strong = waiting >= thresholds["wait_share"].value
+    # Without the last rank the one before it sets the pace: only the time between the two is freed.
+    freed = context.facts.get("imbalance_relief")
+    share = waiting if freed is None else min(waiting, freed)
+    ns = share * context.wall_ns
     late = context.facts.get("straggler")
     return Assessment(
         status="supported" if strong else "refuted",
         share=share,
         recover_ns=(0.6 * ns, float(ns)),
         statement=(
-            f"{where(context)}: {percent(share)} of the time waits in collectives for a late rank"
+            f"{where(context)}: {percent(waiting)} of the time waits in collectives for a late rank"
             + (f" ({late})" if late else "")
             if strong
-            else f"waiting for other ranks costs {where(context)} {percent(share)}"
+            else f"waiting for other ranks costs {where(context)} {percent(waiting)}"
         ),
         evidence=[
-            fact("waiting in collectives", 100 * share, "% of observed time", note=ms(ns)),
+            fact("waiting in collectives", 100 * waiting, "% of observed time", note=ms(row["wait_ns"] or 0)),
+            fact(
+                "of it between the last rank and the one before",
+                100 * share,
+                "% of observed time",
+                provenance="derived",
+            ),
             fact("collectives matched", row["matched"], "calls"),
             fact("late rank", late, ""),
         ],

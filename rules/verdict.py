@@ -87,6 +87,28 @@ def verdict(
         if facts.get("opaque_graphs"):
             why += ", and graph replays in it hide their kernels"
         return _inconclusive([], phases, objective, wall, 0.0, ruled_out, could_not, requests, why)
+    open_claims = [r for r in ranked if r.best.found.status == "possible" and r.best.found.missing]
+    if (
+        open_claims
+        and open_claims[0].ns >= max((r.ns for r in supported), default=0.0)
+        and open_claims[0].ns > 0.1 * wall
+    ):
+        leading = open_claims[0]
+        why = (
+            f"{leading.best.found.statement}, which may be {words(leading.limit)} or waiting for another rank"
+        )
+        return _inconclusive(
+            supported,
+            phases,
+            objective,
+            wall,
+            0.0,
+            ruled_out,
+            could_not,
+            requests,
+            why,
+            leading.best.found.missing,
+        )
     if not supported or _may_be_beaten(supported[0], ranked, unknown, wall):
         return _inconclusive(
             supported, phases, objective, wall, _dark(claims, device), ruled_out, could_not, requests
@@ -120,6 +142,8 @@ def _may_be_beaten(first: Ranked, ranked: list[Ranked], unknown: float, wall: fl
     All of them may be of one kind, and that kind may already hold time: relief of both together must stay below the
     claim's, or the claim stands on what was not seen.
     """
+    if any(r.best.found.status == "possible" and r.ns > first.ns for r in ranked):
+        return True
     if unknown < MIN_UNKNOWN * wall:
         return False
     rivals = [r.ns for r in ranked if r.limit in KERNEL_LIMITS and r.limit != first.limit]
@@ -233,7 +257,9 @@ def _inconclusive(
     could_not: list[str],
     requests: list[str],
     why: str | None = None,
+    asked: list[str] | None = None,
 ) -> Verdict:
+    requests = [*(asked or []), *requests]
     settle = requests[0] if requests else "capture more steps with operator shapes and CPU activity"
     if why is None:
         dark = (

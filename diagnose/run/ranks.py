@@ -23,6 +23,59 @@ def straggler_name(summary: dict[str, Any] | None) -> str | None:
     return f"{found['label']}, {why}" if why else str(found["label"])
 
 
+# A launch that takes longer waits for room in the queue: the host is ahead of the device, not working.
+QUEUE_FULL_NS = 100_000
+
+
+def relief_share(
+    stores: list[Store], matching: Matching | None, summary: dict[str, Any] | None
+) -> float | None:
+    """Share of the common span that goes when the last rank of each collective comes with the one before it.
+
+    Two bounds. Waiting for the last rank ends when the second to last arrives. And no rank gets faster than its own host or
+    device: a rank whose host runs ahead while it waits would meet its own pace next. None without matched collectives.
+    """
+    if matching is None or summary is None or not summary.get("span_ns"):
+        return None
+    span = float(summary["span_ns"])
+    freed = 0.0
+    for group in matching.groups:
+        waits = sorted(part.dur_ns - group.transfer_ns for part in group.parts)
+        if len(waits) > 1:
+            freed += waits[1]
+    share = min(1.0, freed / span)
+    late = (summary.get("straggler") or {}).get("label")
+    paces = [
+        pace
+        for index, member in enumerate(matching.members)
+        if member.label != late and (pace := _own_pace_ns(stores[member.store], matching, index)) is not None
+    ]
+    return share if not paces else max(0.0, min(share, 1 - max(paces) / span))
+
+
+def _own_pace_ns(store: Store, matching: Matching, member: int) -> float | None:
+    """Host time a rank itself needs between the launches of its first and last matched collective: the span on its
+    launching thread less what it spent blocked or in a full queue. None where launches are not in the trace."""
+    mine = [part.kernel_id for group in matching.groups for part in group.parts if part.member == member]
+    if len(mine) < 2:
+        return None
+    row = store.con.execute(
+        """WITH launches AS (
+            SELECT c.process, c.thread, c.start_ns FROM activity a JOIN host_call c ON c.call_id = a.launch_id
+            WHERE a.kernel_id IN (?, ?)
+        ), span AS (
+            SELECT process, thread, min(start_ns) AS t0, max(start_ns) AS t1, count(*) AS n FROM launches GROUP BY ALL
+        )
+        SELECT s.t1 - s.t0, (
+            SELECT coalesce(sum(c.dur_ns), 0) FROM host_call c
+            WHERE c.process = s.process AND c.thread = s.thread AND c.start_ns >= s.t0 AND c.start_ns < s.t1
+              AND (c.blocking OR c.dur_ns > ?))
+        FROM span s WHERE s.n = 2""",
+        [mine[0], mine[-1], QUEUE_FULL_NS],
+    ).fetchone()
+    return None if row is None else float(row[0] - row[1])
+
+
 def summary_of(stores: list[Store], matching: Matching | None) -> dict[str, Any] | None:
     """The contract's `rank_summary`."""
     return summarise(stores, matching) if matching is not None else None

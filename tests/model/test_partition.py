@@ -4,6 +4,7 @@ Generated runs overlap streams, launch late or never, use several devices; the e
 counting nanoseconds one by one.
 """
 
+import itertools
 from collections import defaultdict
 
 from hypothesis import HealthCheck, Phase, given, settings
@@ -111,7 +112,7 @@ def test_segments_partition_every_window(new_run, rows, blocks, steps, stepped):
         # Contiguous from the first start to the last end: nothing twice, nothing missing.
         if window[1] > window[0]:
             assert (segments[0][0], segments[-1][1]) == window
-        for (_, end, _), (start, _, _) in zip(segments, segments[1:], strict=False):
+        for (_, end, _), (start, _, _) in itertools.pairwise(segments):
             assert end == start
         busy = defaultdict(int)
         for start, end, bucket in segments:

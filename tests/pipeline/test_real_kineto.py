@@ -42,7 +42,7 @@ def test_every_nanosecond_is_in_one_bucket(diagnose_real, name):
 
 @pytest.mark.parametrize("name", ALL)
 def test_window_and_kernels_are_those_of_the_file(diagnose_real, shared, name):
-    events = json.loads(gzip.open(shared / "kineto" / f"{name}.json.gz").read())["traceEvents"]
+    events = json.loads(gzip.decompress((shared / "kineto" / f"{name}.json.gz").read_bytes()))["traceEvents"]
     device = [
         e for e in events if e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset") and e.get("ph") == "X"
     ]
@@ -221,7 +221,13 @@ def with_model(shared, name, model, tp=1):
     ("name", "model", "tp", "limits", "covered"),
     [
         ("sglang_qwen3-8b_mi300x_decode_graph", "Qwen/Qwen3-8B", 1, ["hbm", "kernel_inefficiency"], 0.95),
-        ("vllm_gptoss_mi300x_decode_fullgraph", "openai/gpt-oss-20b", 1, ["kernel_inefficiency", "hbm"], 0.85),
+        (
+            "vllm_gptoss_mi300x_decode_fullgraph",
+            "openai/gpt-oss-20b",
+            1,
+            ["kernel_inefficiency", "hbm"],
+            0.85,
+        ),
         ("vllm_gptoss_b200_tp8_eager_prefill", "openai/gpt-oss-120b", 8, ["launch_overhead"], 0.90),
     ],
 )
@@ -240,7 +246,11 @@ def test_sglang_decode_roof_is_weights_and_kv(shared):
     # 8.19e9 bf16 parameters less the embedding table (151,936 x 4,096) and 32,785 x 147,456 B of KV, at about 4.26 TB/s
     # sustained: (16.38e9 - 1.24e9 + 4.83e9) / 4.26e12 = 4.7 ms, of a step of 10.4.
     d = with_model(shared, "sglang_qwen3-8b_mi300x_decode_graph", "Qwen/Qwen3-8B")
-    streamed = sum(k.bytes for k in d.kernels if k.bytes and (k.family in ("gemm", "gemv") or k.family.startswith("attn")))
+    streamed = sum(
+        k.bytes
+        for k in d.kernels
+        if k.bytes and (k.family in ("gemm", "gemv") or k.family.startswith("attn"))
+    )
     assert streamed == pytest.approx(16.38e9 - 1.245e9 + 4.834e9, rel=0.03)
 
 

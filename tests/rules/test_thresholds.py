@@ -34,7 +34,7 @@ def row(**values):
         "wait_ns", "matched", "collectives", "median_ns", "compute_ns", "hbm_ns", "busy_ns", "unmodelled_ns", "inefficient_ns", "floor_ns",
         "alone_above_ns", "fuse_high_ns", "fuse_low_ns", "floor_alone_ns", "chain_ns", "compute_tflops", "compute_percent", "top_compute",
         "hbm_gbps", "hbm_percent", "hbm_weights_ns", "hbm_kv_ns", "top_hbm", "inefficient_percent", "chains", "chain_kernels",
-        "floor_kernels", "top_inefficient", "top_inefficient_ns", "top_reason", "top_reason_ns", "inefficient_ideal_ns", "dram_percent", "tensor_percent",
+        "floor_kernels", "top_inefficient", "top_inefficient_ns", "top_reason", "top_reason_ns", "inefficient_ideal_ns", "dram_percent", "tensor_percent", "long_share",
     ]  # fmt: skip
     return dict.fromkeys(names) | values
 
@@ -155,7 +155,10 @@ def test_batch_doubling_is_no_experiment():
     assert not any("double" in c.change or "batch x2" in c.change for c in CHANGES)
 
 
-@pytest.mark.parametrize(("module", "column", "sampled"), [(hbm, "hbm_ns", "dram_percent"), (compute, "compute_ns", "tensor_percent")])
+@pytest.mark.parametrize(
+    ("module", "column", "sampled"),
+    [(hbm, "hbm_ns", "dram_percent"), (compute, "compute_ns", "tensor_percent")],
+)
 def test_sampled_counters_speak_for_or_against(module, column, sampled):
     name = "dram_share" if module is hbm else "tensor_share"
     edge = 100 * module.THRESHOLDS[name].value * 0.6
@@ -165,3 +168,25 @@ def test_sampled_counters_speak_for_or_against(module, column, sampled):
     assert not for_it.counter
     assert len(against.counter) == 1
     assert against.quality < for_it.quality
+
+
+def test_uneven_collectives_of_one_rank_are_a_question_not_a_claim():
+    at = communication.THRESHOLDS["scatter"].value
+    waits = communication.assess(
+        row(exposed_ns=WALL // 2, matched=0, long_share=at + 0.01), context(), communication.THRESHOLDS
+    )
+    steady = communication.assess(
+        row(exposed_ns=WALL // 2, matched=0, long_share=at - 0.01), context(), communication.THRESHOLDS
+    )
+    matched = communication.assess(
+        row(exposed_ns=WALL // 2, matched=9, long_share=at + 0.01), context(), communication.THRESHOLDS
+    )
+    assert (waits.status, steady.status, matched.status) == ("possible", "supported", "supported")
+    assert waits.counter
+
+
+def test_imbalance_is_worth_the_lead_of_the_second_to_last_rank():
+    free = imbalance.assess(row(wait_ns=WALL // 2), context(imbalance_relief=0.05), imbalance.THRESHOLDS)
+    held = imbalance.assess(row(wait_ns=WALL // 2), context(imbalance_relief=0.9), imbalance.THRESHOLDS)
+    assert free.share == pytest.approx(0.05)
+    assert held.share == pytest.approx(0.5)

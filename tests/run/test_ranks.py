@@ -20,7 +20,7 @@ def eight(tmp_path_factory):
 
 
 def test_straggler_is_named_and_nothing_is_averaged(eight):
-    folder, truth = eight
+    folder, _truth = eight
     traces = sorted(
         p
         for p in folder.iterdir()
