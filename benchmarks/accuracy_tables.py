@@ -50,6 +50,7 @@ def report(rows: list[Row], show: bool = False) -> tuple[str, list[str]]:
     lines, intervals = _intervals(rows)
     out += lines
     figures |= intervals
+    out += _rules(rows)
     if show:
         out += [
             _wrong(r) for r in scored if not right(r) and (r["sufficient"] or r["verdict"] != "inconclusive")
@@ -130,6 +131,29 @@ def _by_scenario(rows: list[Row]) -> list[str]:
             none = sum(1 for r in mine if r["verdict"] == "inconclusive")
             cells.append(f"{good:3}/{none:3}/{len(mine) - good - none:3}" if mine else "     -     ")
         out.append(f"  {name:28}" + "  |  ".join(cells))
+    return out
+
+
+def _rules(rows: list[Row]) -> list[str]:
+    """How often each rule fired, was refuted, or could not be assessed: every rule needs all three somewhere."""
+    seen: dict[str, Counter[str]] = defaultdict(Counter)
+    for r in rows:
+        for h in r["hypotheses"]:
+            seen[h["id"].split("@")[0]][h["status"]] += 1
+    out = ["\nrules: supported / possible / refuted / not assessed"]
+    for rule in sorted(seen):
+        c = seen[rule]
+        cells = (c["supported"], c["possible"], c["refuted"], c["not_assessed"])
+        missing = [
+            name
+            for name, n in (("fires", cells[0] + cells[1]), ("refuted", cells[2]), ("not assessed", cells[3]))
+            if not n
+        ]
+        out.append(
+            f"  {rule:28}"
+            + " / ".join(f"{n:4}" for n in cells)
+            + (f"   never {', '.join(missing)}" if missing else "")
+        )
     return out
 
 

@@ -173,6 +173,25 @@ def serve_fp8_kv(seed: int) -> Variant:
     return _variant(s, seed, ("throughput", "ttft"))
 
 
+@scenario("serve-shared-prefix", "hbm or demand", tags=("serving",))
+def serve_shared_prefix(seed: int) -> Variant:
+    """All prompts share a long prefix that is cached once: the pool holds more sequences than their lengths suggest."""
+    s = _deploy(seed)
+    prefix = rng.integer(500, 1500, seed, 20)
+    s = relieved(
+        s,
+        load_prompt=prefix + 200,
+        load_shared_prefix=prefix,
+        load_spread=0.1,
+        load_concurrency=rng.integer(20, 60, seed, 21),
+    )
+    pool = prefix + rng.integer(12, 50, seed, 22) * (300 + s.load.output)
+    return _variant(
+        replace(s, prefix_caching=True, kv_tokens=max(pool, 4 * (s.load.prompt + s.load.output)) // 16 * 16),
+        seed,
+    )
+
+
 @scenario("serve-trace-only", "inconclusive", tags=("serving", "withheld"))
 def serve_trace_only(seed: int) -> Variant:
     """A starved server seen through its kernel trace alone looks healthy."""

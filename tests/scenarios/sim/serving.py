@@ -115,7 +115,6 @@ class _Engine:
         self.running: list[Request] = []
         self.waiting: deque[Request] = deque()
         self.preempted = 0
-        self.shared_blocks = 0
         self.shared_ready = False
         self.prompt_tokens = self.generated = 0
 
@@ -126,6 +125,13 @@ class _Engine:
     def release(self, r: Request) -> None:
         self.free += r.blocks
         r.blocks = 0
+
+    def keep_prefix(self, computed: list[Request]) -> None:
+        """Once a request has computed the shared prefix its blocks stay, held once for all."""
+        blocks = self.s.load.shared_prefix // BLOCK
+        if any(r.computed >= self.s.load.shared_prefix for r in computed) and self.free >= blocks:
+            self.free -= blocks
+            self.shared_ready = True
 
     def preempt(self) -> Request:
         victim = self.running.pop()
@@ -269,8 +275,8 @@ def serve(s: Serve) -> Served:
             engine.prompt_tokens += n
         for r in decodes:
             r.computed = r.total
-        if s.load.shared_prefix and any(r.computed >= s.load.shared_prefix for r, _ in chunks):
-            engine.shared_ready = True
+        if s.prefix_caching and s.load.shared_prefix and not engine.shared_ready:
+            engine.keep_prefix([r for r, _ in chunks])
         contexts.append(decoding)
         for r in [*(r for r, _ in chunks), *decodes]:
             if r.computed >= r.total:
