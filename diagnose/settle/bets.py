@@ -4,9 +4,9 @@ The change that was made need not be the experiment a hypothesis proposed. What 
 that relieving its resource makes the unit of work shorter (or the served load better).
 """
 
-from diagnose.contract import Diagnosis, Hypothesis
+from diagnose.contract import Hypothesis
 from diagnose.settle import say
-from diagnose.settle.comparable import device_label
+from diagnose.settle.comparable import same_device
 from diagnose.settle.comparison import BetOutcome, Comparison, Delta
 from diagnose.settle.measure import SERVED, per_step_ms
 from diagnose.settle.noise import estimate
@@ -32,7 +32,7 @@ def outcomes(c: Comparison, before: Side, after: Side) -> list[BetOutcome]:
     for h in before.first.d.hypotheses:
         if h.status not in ("supported", "possible") or h.experiment is None:
             continue
-        if far_device(before.first.d, after.first.d):
+        if not same_device(before.first.d, after.first.d):
             verdict, reason = "not_tested", "another device: its prediction was for the one it was made on"
         elif h.experiment.metric in SERVED:
             verdict, reason = _of_load(h, before, after)
@@ -44,12 +44,6 @@ def outcomes(c: Comparison, before: Side, after: Side) -> list[BetOutcome]:
             reason += _predicted(h, before, after)
         out.append(BetOutcome(hypothesis=h.id, limit=h.limit, verdict=verdict, reason=reason))
     return out
-
-
-def far_device(a: Diagnosis, b: Diagnosis) -> bool:
-    """Whether the two results are of different devices."""
-    names = device_label(a), device_label(b)
-    return None not in names and names[0] != names[1]
 
 
 def _of_steps(h: Hypothesis, phase: str | None, delta: Delta | None, c: Comparison) -> tuple[str, str]:

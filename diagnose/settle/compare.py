@@ -11,7 +11,16 @@ from diagnose.errors import UsageError
 from diagnose.settle import batched, load_points, quantized, split, unit
 from diagnose.settle.align import CONTEXT, Aligned, align, ordinary, why_other_work
 from diagnose.settle.bets import outcomes
-from diagnose.settle.comparable import device_label, differences, far, layers, model_name, precision, setting
+from diagnose.settle.comparable import (
+    device_label,
+    differences,
+    far,
+    layers,
+    model_name,
+    precision,
+    same_kernels,
+    setting,
+)
 from diagnose.settle.comparison import (
     SCHEMA,
     Comparison,
@@ -30,7 +39,14 @@ from diagnose.settle.kernels import Group, Matched, match
 from diagnose.settle.serving_metrics import serving_metrics
 from diagnose.settle.side import Run, Side, sides
 from diagnose.settle.story import tell
-from diagnose.settle.trace_metrics import Candidate, accepted_tokens, of_other_work, of_steps, of_windows
+from diagnose.settle.trace_metrics import (
+    KERNEL_TIME,
+    Candidate,
+    accepted_tokens,
+    of_other_work,
+    of_steps,
+    of_windows,
+)
 
 MAX_UNMATCHED = 40
 
@@ -96,6 +112,10 @@ class _Work:
         other = bool(contexts[0] and contexts[1]) and far(fmean(contexts[0]), fmean(contexts[1]), CONTEXT)
         self.scales[phase] = Scale(counts[0], counts[1], unit_ns, other_work, other_work, other)
         self.differences += layers(self.matched, phase, counts)
+        if all(
+            w.tokens is None for s in (self.before, self.after) for r in s.runs for w in r.steps_in(phase)
+        ):
+            self.differences += same_kernels(self.matched, phase, counts)
 
     def _matched_steps(self, phase: str, found: Aligned) -> None:
         made = of_steps(found, self.before, self.after)
@@ -137,6 +157,7 @@ class _Work:
         self.deltas.append(delta)
         counts = [float(n) for n in found.before], [float(n) for n in found.after]
         self.scales[found.pair.before.phase] = Scale(*counts, delta.before_ns, True)
+        self.differences += same_kernels(self.matched, found.pair.before.phase, [*counts])
         self.notes.append(
             f"no engine steps on either side: time is counted per {found.label} ({sum(found.before):,} before, {sum(found.after):,} after)"
         )
@@ -212,6 +233,10 @@ def compare(
         mine = [p["verdict"] for p in points if p["metric"] == m.metric]
         m.points = {v: mine.count(v) for v in ("improved", "regressed", "no_change", "inconclusive")}
     kernels = changes(work.matched, work.scales, left, right)
+    if any(KERNEL_TIME in d.withholds for d in found):
+        for k in kernels:
+            if k.matched_by != "shape":
+                k.verdict = "withheld"
     deltas = sorted(work.deltas, key=lambda d: -d.before_ns * d.units_before)
     if not deltas:
         request = split.of_requests(left.first, right.first)

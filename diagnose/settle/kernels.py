@@ -63,6 +63,7 @@ class Group:
     dtypes: dict[str, int]
     bytes: float | None
     runs: list[Calls]
+    shaped: bool = False  # whether the shapes of its calls are known
     grows: bool = (
         False  # its shape holds a context length that was left out, so its work grows with the context
     )
@@ -138,7 +139,18 @@ def groups(side: Side) -> list[Group]:
             if group is None:
                 runs = [Calls() for _ in side.runs]
                 group = found[key] = Group(
-                    row.phase, row.role, op, shape, row.family, {}, {}, {}, None, runs, shape != row.shape
+                    row.phase,
+                    row.role,
+                    op,
+                    shape,
+                    row.family,
+                    {},
+                    {},
+                    {},
+                    None,
+                    runs,
+                    shape is not None,
+                    shape != row.shape,
                 )
             group.runs[at].add(row)
             for counts, value in (
@@ -225,5 +237,5 @@ def _merge(parts: list[Group]) -> Group:
     return Group(
         first.phase, first.role, first.op if len(ops) == 1 else None, first.shape if len(shapes) == 1 else None, first.family,
         names, bounds, dtypes, sum(known) if known else None, runs,
-        any(p.grows for p in parts),
+        all(p.shaped for p in parts), any(p.grows for p in parts),
     )  # fmt: skip

@@ -53,7 +53,7 @@ def _decisive(c: Comparison, found: list[KernelChange]) -> str | None:
     if not found or c.delta is None or len({k.verdict for k in found}) > 1:
         return None
     if any(KERNEL_TIME in d.withholds for d in c.comparability) or not c.delta.before_ns:
-        return None
+        return None  # the work itself is not the same
     moved = sum(k.impact_ns for k in found if k.phase == c.delta.phase or c.delta.phase is None)
     return found[0].verdict if abs(moved) >= MIN_FINDING * c.delta.before_ns else None
 
@@ -83,9 +83,8 @@ def _summary(
         text = [say.listed([f"{say.metric(m)} {say.values(m)}" for m in heads[:_MOST]])]
         text.append("both sides are the same recording" if same else "nothing moved by more than 5 %")
     else:
-        text = [f"{say.metric(m)} {say.values(m)}{_within(m)}" for m in heads[:_MOST]] + _window(
-            c, before, after
-        )
+        text = [f"{say.metric(m)} {say.values(m)}{_within(m)}" for m in heads[:_MOST]]
+        text += _window(c, before, after) if heads else []
     if withheld:
         names = say.listed([f"{say.metric(m)} {say.values(m)}" for m in withheld[:_MOST]])
         text.append(f"no verdict on {names}: {_short_reason(withheld[0])}")
@@ -188,8 +187,9 @@ def groups(d: Delta) -> list[tuple[str, int]]:
 
 def _why(c: Comparison, found: list[KernelChange]) -> list[str]:
     out = []
+    withheld = {m.phase for m in c.metrics if m.headline and m.verdict == "withheld"}
     for d in [c.delta, *c.deltas]:
-        if d is None or not d.total_ns:
+        if d is None or not d.total_ns or d.phase in withheld:
             continue
         parts = [
             f"{name} {say.signed_time(ns)}" for name, ns in groups(d)[:4] if abs(ns) >= 0.001 * d.before_ns
@@ -210,6 +210,8 @@ def _why(c: Comparison, found: list[KernelChange]) -> list[str]:
             else f"{text[0].upper()}{text[1:]}"
         )
         out.append(f"{where}; together {say.signed_time(sum(k.impact_ns for k in mine))} per {unit}.")
+    if any(KERNEL_TIME in d.withholds for d in c.comparability):
+        return out + _limit_lines(c)
     renamed = [k for k in c.kernels if k.renamed and not k.minor]
     if renamed and not any(d.what == "device" for d in c.comparability):
         names = say.listed([" ".join(x for x in (say.role(k.role), k.shape) if x) for k in renamed[:_MOST]])
@@ -225,6 +227,11 @@ def _why(c: Comparison, found: list[KernelChange]) -> list[str]:
         if alone:
             listed = say.listed([f"{u.detail} ({say.time(u.ns_per_unit or 0)})" for u in alone[:_MOST]])
             out.append(f"{word} on the {side} side: {listed}, per unit.")
+    return out + _limit_lines(c)
+
+
+def _limit_lines(c: Comparison) -> list[str]:
+    out = []
     for limit in c.limits:
         if limit.before != limit.after:
             where = limit.phase or limit.objective.replace("_", " ")

@@ -83,7 +83,7 @@ def result(
             c.Device(
                 id=id_,
                 name=name,
-                catalog_key="h100-sxm",
+                catalog_key="h100-sxm" if name in ("", "NVIDIA H100 80GB HBM3") else None,
                 rank=None,
                 window=c.Window(start_ns=0, end_ns=wall, wall_ns=wall),
                 attribution_ns=total,

@@ -107,3 +107,41 @@ def test_repeats_that_are_none_withhold(build):
 def test_what_is_not_known_differs_from_nothing(build):
     before = build.result(steps(build), model={"name": "M"})
     assert compare([before], [build.result(steps(build))]).comparability == []
+
+
+def encoder(build, rows, hidden, layers=12):
+    """A window without steps or model: norms and products of one width, every shape known."""
+    kernels = [
+        build.kernel("norm", count=2 * layers, time_ns=2 * layers * 5_000, role="norm", family="norm", shape="1x64x512", phase="other"),
+        build.kernel("mm", count=6 * layers, time_ns=6 * layers * 30_000, role="gemm", op="aten::mm", shape=f"{rows}x{hidden} . {hidden}x{hidden}", phase="other"),
+    ]  # fmt: skip
+    step = build.step(
+        0,
+        "other",
+        sequences=None,
+        context=None,
+        provenance="window",
+        hbm=sum(k.time_ns for k in kernels),
+        idle_launch=10_000,
+    )
+    step.decode_tokens = step.prefill_tokens = None
+    return build.result([step], kernels)
+
+
+def test_windows_of_other_shapes_are_other_work_although_nothing_names_it(build):
+    result = compare([encoder(build, 141, 512)], [encoder(build, 788, 768)])
+    (found,) = [d for d in result.comparability if d.withholds]
+    # Norms are 2 x 5 us of 2 x 5 + 6 x 30 a layer: 5 % of the time.
+    assert (found.before, found.after) == ("5 %", "5 %")
+    assert set(verdicts(result).values()) == {"withheld"}
+    assert result.verdict.overall == "inconclusive"
+    same = compare([encoder(build, 141, 512)], [encoder(build, 141, 512)])
+    assert same.verdict.overall == "no_change"
+
+
+def test_one_device_under_two_names_is_one_device(build):
+    before, after = (
+        build.result(steps(build), name=""),
+        build.result(steps(build), name="NVIDIA H100 80GB HBM3"),
+    )
+    assert "device" not in [d.what for d in compare([before], [after]).comparability]
