@@ -82,6 +82,12 @@ def verdict(
     if facts.get("graph_capture"):
         why = "the trace records the capture of graphs, not serving"
         return _inconclusive([], phases, objective, wall, 0.0, ruled_out, could_not, requests, why)
+    if facts.get("no_device_events"):
+        why = "a GPU was used, but the trace holds none of its work: what is left is host time"
+        return _inconclusive([], phases, objective, wall, 0.0, ruled_out, could_not, requests, why)
+    if facts.get("clocks_apart"):
+        why = "host and device clocks of the trace disagree"
+        return _inconclusive([], phases, objective, wall, 0.0, ruled_out, could_not, requests, why)
     if wall < MIN_OBSERVED_NS:
         why = f"the observed window of {ms(wall)} is too short for a verdict"
         if facts.get("opaque_graphs"):

@@ -45,6 +45,8 @@ def facts(store: Store, roofs: dict[int, Roofs | None], outcome: StepOutcome) ->
         "host_events": bool(store.count("host_call")) or -1 in roofs,
         "has_serving": bool(store.count("serving")),
         "roofs": any(r.rows() for r in mine),
+        "no_device_events": "no-device-events" in note_codes,
+        "clocks_apart": "device-clock-apart" in note_codes,
         "model_rejected": bool(note_codes & {"roles-abstained", "roles-contradicted"}),
         "unobserved_share": _share(store, "unobserved"),
         "graph_share": store.scalar(
@@ -105,6 +107,14 @@ def requests(facts: dict[str, Any], cover: Coverage) -> list[str]:
     if facts["graph_capture"]:
         lines.append(
             "give this file with --capture beside the trace of a replay: it records the capture of graphs, whose kernels' shapes it holds, and no serving"
+        )
+    if facts["no_device_events"]:
+        lines.append(
+            "capture again with device activity on (activities=[CPU, CUDA]): a GPU was used, but none of its work is in the file"
+        )
+    if facts["clocks_apart"]:
+        lines.append(
+            "capture again: host and device clocks of this trace disagree, so no gap can be explained"
         )
     if facts["model_rejected"]:
         lines.append(
