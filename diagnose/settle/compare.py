@@ -244,8 +244,8 @@ def compare(
     result = Comparison(
         schema=SCHEMA,
         tool_version=__version__,
-        before=_info(left),
-        after=_info(right),
+        before=_info(left, before[0]),
+        after=_info(right, after[0]),
         comparability=found,
         verdict=OverallVerdict(overall="inconclusive", summary=""),
         metrics=metrics,
@@ -296,8 +296,10 @@ def _judged(candidates: list[Candidate], found: list[Difference]) -> list[Metric
     return out
 
 
-def _info(side: Side) -> SideInfo:
+def _info(side: Side, given: Diagnosis) -> SideInfo:
+    """Facts of a side; `given` is its first result as given, which may hold several ranks."""
     d = side.first.d
+    ranks = given.ranks if isinstance(given.ranks, list) else []
     frameworks = [s.framework for s in d.source if s.framework]
     steps: dict[str, int] = {}
     for run in side.runs:
@@ -308,7 +310,7 @@ def _info(side: Side) -> SideInfo:
         runs=len(side.runs),
         source=[list(run.d.source) for run in side.runs],
         device=device_label(d),
-        devices=len(d.devices),
+        devices=len(ranks) or len(d.devices),
         model=model_name(d),
         engine=", ".join(dict.fromkeys(frameworks))
         or " ".join(filter(None, (setting(d, "engine"), setting(d, "engine_version"))))

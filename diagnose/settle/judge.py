@@ -110,7 +110,9 @@ def _judge(c: Change, beyond: bool) -> Judged:
         return Judged("improved" if better else "regressed", low, high)
     if abs(c.difference) + noise <= NO_CHANGE * abs(c.base):
         runs = "one run a side cannot tell a smaller one" if c.single else "the repeats bound it"
-        return Judged("no_change", low, high, f"no change beyond {100 * NO_CHANGE:.0f} %; {runs}")
+        # A part is judged by what it does to the whole.
+        what = "no change beyond" if abs(c.base) <= abs(c.before) else "moves the whole by no more than"
+        return Judged("no_change", low, high, f"{what} {100 * NO_CHANGE:.0f} %; {runs}")
     if beyond:
         return Judged(
             "inconclusive",
