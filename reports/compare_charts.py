@@ -16,7 +16,8 @@ from diagnose.reports.charts.figure import (
     drawing,
     finish,
 )
-from diagnose.reports.compare_view import VERDICT, delta_title, mark, metric_table, role_label, role_table
+from diagnose.reports.compare_tables import metric_table, role_table
+from diagnose.reports.compare_view import VERDICT, delta_title, mark, role_label
 from diagnose.reports.numbers import count, sig3, time_unit
 from diagnose.reports.text import clean
 from diagnose.reports.words import BUCKET

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from diagnose.reports import compare_charts as charts
+from diagnose.reports import compare_tables as tables
 from diagnose.reports import compare_view as view
 from diagnose.reports import html as page
 from diagnose.reports.compare_json import to_json
@@ -57,33 +58,33 @@ def _context(c: Comparison) -> dict[str, Any]:
         "named": named,
         "rows": view.rows(c),
         "marks": {v: view.mark(v) for v in view.VERDICT},
-        "side_table": view.side_table(c),
+        "side_table": tables.side_table(c),
         "metrics_figure": charts.metrics_figure(c),
         "splits": [
             {
                 "delta": d,
                 "sides": charts.sides_figure(d, at),
                 "moved": charts.delta_figure(d, at),
-                "table": view.role_table(d),
+                "table": tables.role_table(d),
             }
             for at, d in enumerate(splits)
         ],
-        "kernel_columns": view.KERNEL_COLUMNS,
-        "kernel_rows": view.kernel_lines(c),
+        "kernel_columns": tables.KERNEL_COLUMNS,
+        "kernel_rows": tables.kernel_lines(c),
         "kernel_count": len(c.kernels),
-        "kernel_finding": view.kernel_finding(c),
-        "unmatched": view.unmatched_table(c),
+        "kernel_finding": tables.kernel_finding(c),
+        "unmatched": tables.unmatched_table(c),
         "limits": view.limit_lines(c),
         "bets": view.bet_lines(c),
         "quant_lines": view.quant_lines(c),
-        "quant_table": view.quant_table(c),
+        "quant_table": tables.quant_table(c),
         "batch_message": (c.batching or {}).get("message", ""),
-        "batch_table": view.batch_table(c),
+        "batch_table": tables.batch_table(c),
         "what_if": charts.what_if_figure(c),
         "quality": (c.quality or {}).get("message", ""),
-        "eval_table": view.eval_table(c),
-        "point_table": view.point_table(c),
-        "source_table": view.source_table(c),
+        "eval_table": tables.eval_table(c),
+        "point_table": tables.point_table(c),
+        "source_table": tables.source_table(c),
         "download_name": f"{page.slug(shorten(view.files(c.before), 24))}-{page.slug(shorten(view.files(c.after), 24))}.compare.json",
         "data": data,
         "data_encoding": encoding,

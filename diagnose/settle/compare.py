@@ -15,10 +15,8 @@ from diagnose.settle.comparable import (
     device_label,
     differences,
     far,
-    layers,
     model_name,
     precision,
-    same_kernels,
     setting,
 )
 from diagnose.settle.comparison import (
@@ -36,6 +34,7 @@ from diagnose.settle.evals import quality
 from diagnose.settle.judge import HEADLINE, judge
 from diagnose.settle.kernel_changes import Scale, changes
 from diagnose.settle.kernels import Group, Matched, match
+from diagnose.settle.same_work import layers, same_kernels
 from diagnose.settle.serving_metrics import serving_metrics
 from diagnose.settle.side import Run, Side, sides
 from diagnose.settle.story import tell
