@@ -69,9 +69,8 @@ def base_ns(s: Serve, tokens: int, sequences: int) -> tuple[float, int]:
     )
     if key not in _BASE:
         plan = StepPlan(prefill=((tokens - sequences + 1, tokens),), decode=(1,) * (sequences - 1))
-        vendor = "ampere" if s.device.capability[0] == 8 and s.device.vendor == "nvidia" else s.device.vendor
         total, count = 0.0, 0
-        groups = step_kernels(s.arch, plan, s.options, vendor)
+        groups = step_kernels(s.arch, plan, s.options, s.device.family)
         for group, times in ((groups[0], 1), (groups[1], s.arch.layers), (groups[-1], 1)):
             for k in group:
                 if k.role.startswith("attention"):

@@ -32,6 +32,13 @@ class Device:
     collective_ns: float  # smallest collective of 2 ranks
     l2_bytes: int
 
+    @property
+    def family(self) -> str:
+        """amd, ampere, ada (FP8 units behind the older kernels' names), or nvidia for what came later."""
+        if self.vendor == "amd" or self.capability[0] != 8:
+            return self.vendor
+        return "ada" if "fp8" in self.tensor else "ampere"
+
     def with_factor(self, *, compute: float = 1.0, memory: float = 1.0, link: float = 1.0) -> "Device":
         """The same device with faster (or slower) matrix units, DRAM or host link."""
         return replace(

@@ -127,7 +127,7 @@ class Linear:
         kind = "bf16" if dtype == "bf16" else "fp16"
         if self.o.gemm_quality < 1.0:
             return f"cutlass_80_wmma_tensorop_{kind}_s161616gemm_{kind}_16x16_128x2_tn_align1"
-        if self.vendor == "ampere":
+        if self.vendor in ("ampere", "ada"):
             return (
                 f"ampere_{kind}_s16816gemm_{kind}_{'64x64' if m <= 64 else '128x128'}_ldg8_f2f_stages_64x3_tn"
             )

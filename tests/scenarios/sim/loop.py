@@ -108,11 +108,7 @@ class Rank:
         self.rec = Recording(rank)
         self.device: Device = world.device.with_factor(compute=world.clock)
         self.api = api_names(world.device.vendor)
-        self.vendor = (
-            "ampere"
-            if world.device.capability[0] == 8 and world.device.vendor == "nvidia"
-            else world.device.vendor
-        )
+        self.vendor = world.device.family
         self.correlation, self.external, self.draw = 1000 + rank, 100, 0
         self.step = -1
         slow = world.straggler == rank

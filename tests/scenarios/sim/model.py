@@ -107,9 +107,10 @@ class _Builder(Linear):
         else:
             outer = Op("vllm::unified_attention_with_output", ([m, hq, d], [m, hkv, d], [m, hkv, d], [m, hq, d], [], [], []),
                        (t,) * 4 + ("", "", ""))  # fmt: skip
+            library = "_vllm_fa2_C::varlen_fwd" if self.vendor in ("ampere", "ada") else "_vllm_fa3_C::fwd"
             cache = [40000, 16, hkv, d]
             op = Op(
-                "_vllm_fa3_C::fwd",
+                library,
                 ([m, hq, d], cache, cache, [], [], [], [m, hq, d]),
                 (t, t, t, "", "", "", t),
                 parent=outer,
@@ -123,7 +124,7 @@ class _Builder(Linear):
             name = ("_ZN7ck_tile6kentryILi2ENS_38FmhaBatchPrefillWithPagedKVCacheKernelINS_40BlockFmhaBatchPrefillPipelineQRKSVSAsync"
                     if self.vendor == "amd" else
                     "void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4> >(flash::Flash_fwd_params)"
-                    if self.vendor == "ampere" else
+                    if self.vendor in ("ampere", "ada") else
                     "void cutlass::device_kernel<flash::enable_sm90<flash::FlashAttnFwdSm90<flash::CollectiveMainloopFwdSm90<2> > > >"
                     "(flash::FlashAttnFwdSm90::Params)")  # fmt: skip
             out.append(Kernel("attention_prefill", name, op, work, max(1, new // 128) * hq))
@@ -132,7 +133,10 @@ class _Builder(Linear):
             work = Work("attn_decode", 4.0 * hq * d * p.context, moved, "bf16", o.attention_quality)
             name = ("void paged_attention_ll4mi_QKV_mfma16_kernel<0, __hip_bfloat16, __hip_bfloat16, (vllm::Fp8KVCacheDataType)0, 16>"
                     if self.vendor == "amd" else
-                    "void flash::flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<128, 64, 128, 4>, true>(flash::Flash_fwd_params)")  # fmt: skip
+                    "void flash::flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<128, 64, 128, 4>, true>(flash::Flash_fwd_params)"
+                    if self.vendor in ("ampere", "ada") or o.style == "hf" else
+                    "void cutlass::device_kernel<flash::enable_sm90<flash::FlashAttnFwdSm90<flash::CollectiveMainloopFwdSm90<2, true> > > >"
+                    "(flash::FlashAttnFwdSm90::Params)")  # fmt: skip
             splits = max(1, p.context // max(1, len(p.decode)) // 256)
             out.append(Kernel("attention_decode", name, op, work, len(p.decode) * hkv * splits, 128))
         return out

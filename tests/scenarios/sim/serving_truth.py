@@ -78,6 +78,9 @@ def serving_truth(s: Serve, objective: str, run: Served | None = None) -> tuple[
         limit = RELIEFS[cause][0]
         gains[limit] = max(gains.get(limit, 0.0), gain)
     limits, runner_up = rank_gains(gains)
+    if objective == "throughput" and "demand" not in limits and gains["demand"] >= 0.75 * max(gains.values()):
+        # A closed loop in which nobody waits: more clients help nearly as much as the fastest device would.
+        limits = (*limits, "demand")
     truth_pair = 0.0
     if objective != "itl" and needed(s, run, "kv_pool", objective) and needed(s, run, "slot_cap", objective):
         # Cap and pool bind together: doubling one alone leaves the other in the way.

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from sim.steps import Run, simulate
 from sim.world import World
 
-TIE = 0.03  # two limits whose gains differ by less than this share of the step both count
+TIE = 0.05  # two limits whose gains differ by less than this share of the step both count
 
 
 def _no_launch(w: World) -> World:
