@@ -125,6 +125,30 @@ def test_a_cut_file_loses_only_what_was_cut(tmp_path, events, share, chunk_bytes
     assert stream.damage.quarantined <= 1 and stream.damage.repaired == 0
 
 
+def test_names_that_look_like_the_space_between_events():
+    event = {"ph": "X", "cat": "cpu_op", "name": "", "pid": 1, "tid": 2, "ts": 0, "dur": 1, "args": {}}
+    frame = {
+        "args": {},
+        "dur": 1,
+        "ts": 0,
+        "tid": 2,
+        "pid": 1,
+        "name": "}, {",
+        "cat": "python_function",
+        "ph": "X",
+    }
+    other = {"args": {}, "dur": 1, "ts": 0, "tid": 2, "pid": 1, "name": "}, {", "cat": "cpu_op", "ph": "X"}
+    for events in (
+        [event, frame, other],
+        [other, frame, event],
+        [frame, other, frame],
+        [other, frame, other],
+    ):
+        kept, dropped = drop_python(json.dumps(events)[1:-1].encode())
+        assert json.loads(b"[" + kept + b"]") == [e for e in events if e["cat"] != "python_function"]
+        assert dropped == sum(e["cat"] == "python_function" for e in events)
+
+
 @given(st.lists(an_event(), max_size=40))
 @settings(max_examples=100, deadline=None)
 def test_only_python_frames_are_dropped(events):

@@ -36,6 +36,8 @@ def drop_python(body: bytes) -> tuple[bytes, int]:
             break  # the body may end inside a string of this frame
         end = _start_of(body, other.start(), first.end()) if other else len(body)
         run = body[start:end]
+        if not _edges_hold(run, first.start() - start):
+            break  # an edge of the run lies inside a name that looks like the space between two events
         count = run.count(b'"cat": "python_function"') + run.count(b'"cat":"python_function"')
         events = run.count(b'"ph"')
         if count != events and len(_CAT.findall(run)) != events:
@@ -44,6 +46,14 @@ def drop_python(body: bytes) -> tuple[bytes, int]:
         dropped += events
         at = end
     return drop_one_by_one(body)
+
+
+def _edges_hold(run: bytes, inside: int) -> bool:
+    """Whether the run's first and last events are whole Python frames."""
+    events = run.strip(b" \t\r\n,")
+    found = _BETWEEN.search(events, inside)
+    head = events[: found.start() + 1] if found else events
+    return _is_frame(head) and _is_frame(events[_start_of(events, len(events), 0) :])
 
 
 def _is_frame(event: bytes) -> bool:
