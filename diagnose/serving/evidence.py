@@ -85,7 +85,9 @@ def _json_kind(path: Path, head: str, size: int, packed: bool) -> str | None:
         return "eval"
     if looks_like_config(row):
         return "model_config"
-    if str(row.get("schema", "")).startswith(("diagnose-run/", "diagnose-server/")) or ("captured_at" in row and "collector" in row):
+    if str(row.get("schema", "")).startswith(("diagnose-run/", "diagnose-server/")) or (
+        "captured_at" in row and "collector" in row
+    ):
         return "run_json"
     return None
 
