@@ -4,10 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from diagnose.devices import Roofs
-from diagnose.ingest.ncu import load_ncu
-from diagnose.roles.assign import assign_roles
-from diagnose.roles.capture import assign_from_capture
-from diagnose.roles.counters import apply_counters
 from diagnose.serving.model_config import ModelConfig
 from diagnose.store import Store
 
@@ -29,12 +25,20 @@ def supplement(
     InputError for a capture trace or counters that cannot be read, UsageError for a `tp` that fits no head.
     """
     notes: list[tuple[str, str, int, str]] = []
+    # Imported when asked for: most traces need none of them, and their imports are a tenth of a second.
     if capture is not None:
+        from diagnose.roles.capture import assign_from_capture
+
         notes += assign_from_capture(store, capture, arch=arch, by_step=model is None).notes
     if model is not None:
+        from diagnose.roles.assign import assign_roles
+
         notes += assign_roles(store, model, tp=tp, pp=pp, ep=ep, roofs=roofs).notes
     notes += untyped(store, model)
     if ncu:
+        from diagnose.ingest.ncu import load_ncu
+        from diagnose.roles.counters import apply_counters
+
         load_ncu(ncu, store)
         notes += apply_counters(store)
     store.insert(

@@ -15,8 +15,6 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
-from prometheus_client.parser import text_string_to_metric_families
-
 from diagnose.errors import InputError
 from diagnose.serving.evidence_types import Evidence
 from diagnose.serving.metrics_names import (
@@ -112,6 +110,9 @@ def _relevant(text: str, buckets: bool) -> str:
 
 def _scrape(ts: float | None, text: str) -> tuple[Scrape, int]:
     """Parse one exposition. Lines the parser refuses are dropped one at a time and counted."""
+    # Imported here: it brings an HTTP server and TLS along, which a trace without metrics need not wait for.
+    from prometheus_client.parser import text_string_to_metric_families
+
     try:
         families = list(text_string_to_metric_families(text + "\n"))
         bad = 0
