@@ -96,6 +96,8 @@ def experiment_for(
         if baseline is not None
         else f"{metric} neither {better} nor moves by more than {100 * NOISE:.0f} %"
     )
+    if baseline is not None and low is not None and high is not None and low < flat[1] and high > flat[0]:  # type: ignore[operator]
+        refuted = f"{metric} leaves {low:.4g}-{high:.4g} {unit}; the gain is near the noise of one run: repeat both sides"
     return Experiment(
         change=setting.change,
         command=setting.commands.get(engine, setting.commands.get("*")),
@@ -116,12 +118,15 @@ def _predicted(
 ) -> tuple[float | None, float | None]:
     if baseline is None:
         return None, None
-    rises = unit == "tok/s"
     low, high = gain if gain is not None else (None, None)
-    if rises:
-        # Never inside the noise of no change, or the experiment could not refute anything.
-        return baseline * max(low or 0.0, 1 + NOISE), baseline * high if high is not None else None
-    factors = sorted(1 / g for g in (low, high) if g)
-    return (baseline * factors[0] if len(factors) == 2 else None), baseline * min(
-        factors[-1] if factors else 1.0, 1 - NOISE
-    )
+    if unit == "tok/s":
+        factors = low, high
+        # Never inside the noise of no change, or the experiment could not refute anything; unless the whole gain is: then
+        # the interval says so, and `refuted_if` asks for repeats.
+        if high is None or high > 1 + NOISE:
+            factors = max(low or 0.0, 1 + NOISE), high
+    else:
+        factors = (1 / high if high else None), (1 / low if low else None)
+        if factors[0] is None or factors[0] < 1 - NOISE:
+            factors = factors[0], min(factors[1] or 1.0, 1 - NOISE)
+    return tuple(None if f is None else baseline * f for f in factors)  # type: ignore[return-value]
