@@ -107,6 +107,9 @@ def kv_candidate(s: Signals, trace: TraceFacts) -> Candidate:
         c.statement = _kv_statement(s)
         c.gain = _room(s)
         weigh(c, trace)
+        if s.fits is not None and s.offered is not None and s.offered.value <= s.fits.value:
+            # Everything offered fits: the pool fills only when lengths peak together, and more of it gains little.
+            c.confidence = min(c.confidence, 0.6)
         if s.samples is not None and s.samples.value < 3:
             c.confidence -= 0.1
     return c
