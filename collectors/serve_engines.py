@@ -163,8 +163,10 @@ def describe(server: Server, engine: Engine) -> dict[str, Any]:
                 found.setdefault("version", answer["version"][:60])
             for key, value in public_settings(answer.get("server_args", answer)).items():
                 settings.setdefault(key, value)
-            for key, value in public_settings(answer).items():
-                settings.setdefault(key, value)
+            # vLLM answers {"vllm_config": {group: {name: value}}}: one level deeper than SGLang
+            for values in (answer, answer.get("vllm_config")):
+                for key, value in public_settings(values).items():
+                    settings.setdefault(key, value)
     if settings:
         found["settings"] = settings
     return {key: value for key, value in found.items() if value is not None}

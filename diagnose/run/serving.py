@@ -56,11 +56,13 @@ def read(
     tp: int | None,
     pp: int | None,
     ep: int | None,
+    settings: list[Path] | None = None,
 ) -> Beside | None:
     """Read the evidence files; None when there are none and no model was given."""
-    if not (metrics or logs or benches or model):
+    settings = settings or []
+    if not (metrics or logs or benches or settings or model):
         return None
-    evidence = read_evidence(metrics, logs, benches)
+    evidence = read_evidence(metrics, logs, benches, settings)
 
     def size(given: int | None, key: str) -> int:
         if given is not None:
@@ -74,7 +76,7 @@ def read(
         size(tp, "tp"),
         size(pp, "pp"),
         size(ep, "ep"),
-        [*metrics, *logs, *benches],
+        [*metrics, *logs, *benches, *settings],
     )
 
 

@@ -14,12 +14,14 @@ _MAX_BYTES = 16 << 20
 
 @dataclass(slots=True)
 class Told:
-    """The parts of interest, merged over the files of a call. `model` is the served model's name."""
+    """The parts of interest, merged over the files of a call. `model` is the served model's name, `settings` the files that
+    hold a server's settings."""
 
     model: str | None = None
     slowdown: float | None = None
     versions: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    settings: list[Path] = field(default_factory=list)
 
 
 def is_told(row: dict[str, Any]) -> bool:
@@ -37,6 +39,8 @@ def read_told(paths: list[Path]) -> Told:
             continue
         if not isinstance(row, dict) or not is_told(row):
             continue
+        if isinstance(row.get("settings"), dict):
+            told.settings.append(path)
         if isinstance(row.get("model"), str):
             told.model = told.model or row["model"]
         slowdown = row.get("slowdown")

@@ -5,6 +5,7 @@ from itertools import pairwise
 from typing import Any
 
 from diagnose.serving.evidence_types import Evidence, RequestRow
+from diagnose.serving.log_common import model_label
 from diagnose.serving.stats import summary
 
 _MS = {"ms": 1.0, "s": 1e3, "sec": 1e3, "seconds": 1e3, "us": 1e-3, "ns": 1e-6}
@@ -17,6 +18,7 @@ _VALUE = {
     "output_token_throughput": "output_tok_s", "request_throughput": "request_s",
     "request_count": "completed",
     "error_request_count": "failed", "total_isl": "input_tokens", "total_output_tokens": "output_tokens",
+    "total_osl": "output_tokens",
     "benchmark_duration": "duration_s",
 }  # fmt: skip
 _STATS = {"avg": "mean", "min": "min", "max": "max", "std": "std"}
@@ -32,7 +34,7 @@ def looks_like_aiperf(data: Any) -> bool:
         return True
     found = (data.get("records") if isinstance(data.get("records"), dict) else data) or {}
     row = found.get("request_latency") or found.get("time_to_first_token") or found.get("request_throughput")
-    return isinstance(row, dict) and "unit" in row
+    return isinstance(row, dict) and "unit" in row and "avg" in row
 
 
 def read_aiperf(name: str, rows: list[dict[str, Any]]) -> Evidence:
@@ -65,8 +67,17 @@ def _aggregate(name: str, data: dict[str, Any]) -> Evidence:
                 if stat and isinstance(value, (int, float)):
                     out.add(metric, value * factor, "bench", stat=stat)
         elif tag in _VALUE and isinstance(row.get("avg"), (int, float)):
+            if out.stat_value(_VALUE[tag], "bench") is not None:
+                continue  # newer versions state the total under two names
             factor = _scale(row["unit"]) / 1e3 if tag == "benchmark_duration" else 1.0
             out.add(_VALUE[tag], row["avg"] * factor, "bench")
+    errors = data.get("error_summary")
+    if isinstance(errors, list) and out.stat_value("failed", "bench") is None:
+        counts = [e.get("count") for e in errors if isinstance(e, dict)]
+        out.add("failed", sum(n for n in counts if isinstance(n, int)), "bench")
+    if data.get("was_cancelled") is True:
+        out.note("bench-cancelled", f"{name}: the benchmark was stopped before its end", "warning")
+    _setup(out, data)
     config = data.get("input_config") or {}
     for key in ("concurrency", "request_rate"):
         value = _find(config, key)
@@ -75,6 +86,17 @@ def _aggregate(name: str, data: dict[str, Any]) -> Evidence:
     if not any(s.metric == "ttft_ms" for s in out.samples):
         out.note("bench-no-ttft", f"{name}: no time to first token (streaming was off?)")
     return out
+
+
+def _setup(out: Evidence, data: dict[str, Any]) -> None:
+    """The served model's name and the GPU's, where the file has them. Its host names and addresses stay out."""
+    names = _find(data.get("input_config"), "model_names") or _find(data.get("input_config"), "model")
+    name = names[0] if isinstance(names, list) and names else names
+    if isinstance(name, str):
+        out.set("model", model_label(name), "bench")
+    gpu = _find(data.get("telemetry_data"), "gpu_name")
+    if isinstance(gpu, str):
+        out.set("device", gpu[:80], "bench")
 
 
 def _find(data: Any, key: str) -> Any:
@@ -99,6 +121,11 @@ def _metric(row: dict[str, Any], tag: str) -> float | None:
 def _records(rows: list[dict[str, Any]]) -> Evidence:
     out = Evidence()
     failed = 0
+    measured = [r for r in rows if r["metadata"].get("benchmark_phase") != "warmup"]
+    if len(measured) < len(rows):
+        out.note("bench-warmup", f"{len(rows) - len(measured)} warm-up requests were left out")
+    rows = measured
+    gaps: list[float] = []
     starts = [r["metadata"].get("request_start_ns") for r in rows]
     first = min((s for s in starts if isinstance(s, (int, float))), default=0)
     last = max(
@@ -108,6 +135,7 @@ def _records(rows: list[dict[str, Any]]) -> Evidence:
         if row.get("error") or row["metadata"].get("was_cancelled"):
             failed += 1
             continue
+        gaps += _chunks(row)
         isl, osl = _metric(row, "input_sequence_length"), _metric(row, "output_sequence_length")
         start = row["metadata"].get("request_start_ns")
         out.requests.append(
@@ -118,8 +146,19 @@ def _records(rows: list[dict[str, Any]]) -> Evidence:
                 start_s=(start - first) / 1e9 if isinstance(start, (int, float)) else None,
             )
         )  # fmt: skip
+    for stat, value in summary(gaps).items():
+        out.add("itl_ms", value, "bench", stat=stat, computed="true")
     _from_requests(out, failed, (last - first) / 1e9)
     return out
+
+
+def _chunks(row: dict[str, Any]) -> list[float]:
+    """Times between a request's chunks in ms: the gaps its reader saw."""
+    cell = row["metrics"].get("inter_chunk_latency")
+    if not isinstance(cell, dict) or not isinstance(cell.get("value"), list):
+        return []
+    factor = _scale(cell.get("unit"))
+    return [float(v) * factor for v in cell["value"] if isinstance(v, (int, float))]
 
 
 def _profile(data: dict[str, Any]) -> Evidence:

@@ -1,4 +1,4 @@
-"""`--bench`: results of vllm bench serve, SGLang bench_serving, aiperf and genai-perf, as JSON, JSON Lines
+"""`--bench`: results of vllm bench serve, SGLang bench_serving, aiperf, genai-perf and trtllm-bench, as JSON, JSON Lines
 or console text.
 
 Latencies become statistics (label stat) and, where the file holds them, one row a request. A statistic is
@@ -12,10 +12,14 @@ from typing import Any
 
 from diagnose.errors import InputError
 from diagnose.serving.bench_aiperf import looks_like_aiperf, read_aiperf
+from diagnose.serving.bench_trtllm import looks_like_trtllm, read_trtllm
 from diagnose.serving.evidence_types import Evidence, RequestRow
+from diagnose.serving.settings_parser import from_mapping
 from diagnose.serving.stats import summary
 
 MAX_BYTES = 1 << 30
+SAME_MEAN = 0.02
+"""A mean and the values it was taken from agree within rounding; 2 % apart they are of different things."""
 _LATENCIES = {
     "ttft": "ttft_ms",
     "tpot": "tpot_ms",
@@ -44,7 +48,7 @@ def looks_like_bench(data: Any) -> bool:
     if not isinstance(data, dict):
         return False
     served = "request_throughput" in data and ("output_throughput" in data or "mean_ttft_ms" in data)
-    return served or looks_like_aiperf(data)
+    return served or looks_like_aiperf(data) or looks_like_trtllm(data)
 
 
 def looks_like_bench_text(head: str) -> bool:
@@ -71,9 +75,11 @@ def read_bench(path: Path) -> Evidence:
     runs = [r for r in rows if looks_like_bench(r)]
     if not runs:
         raise InputError(
-            f"{path.name}: no result of vllm bench serve, bench_serving, aiperf or genai-perf in it"
+            f"{path.name}: no result of vllm bench serve, bench_serving, aiperf, genai-perf or trtllm-bench in it"
         )
-    if looks_like_aiperf(runs[-1]):
+    if looks_like_trtllm(runs[-1]):
+        out = read_trtllm(path.name, runs[-1])
+    elif looks_like_aiperf(runs[-1]):
         out = read_aiperf(path.name, runs)
     else:
         out = _from_run(path.name, runs[-1])
@@ -120,11 +126,14 @@ def _from_run(name: str, run: dict[str, Any]) -> Evidence:
             model.rstrip("/").rsplit("/", 1)[-1] if model.startswith(("/", ".", "~")) else model,
             "bench",
         )
+    if isinstance(run.get("server_info"), dict):
+        # SGLang's bench_serving keeps the server's own answer about its settings
+        out.extend(from_mapping(run["server_info"]))
     requests = _requests(run)
     out.requests += requests
     stated: set[tuple[str, str]] = set()
     for key, value in run.items():
-        m = re.match(r"(mean|median|std|p\d+(?:\.\d+)?)_(ttft|tpot|itl|e2el|e2e_latency)_ms$", key)
+        m = re.match(r"(mean|median|std|max|p\d+(?:\.\d+)?)_(ttft|tpot|itl|e2el|e2e_latency)_ms$", key)
         number = _number(value)
         if m and number is not None:
             stat = "p50" if m[1] == "median" else m[1]
@@ -149,8 +158,15 @@ def _tpot(row: RequestRow) -> float | None:
 
 
 def _fill(out: Evidence, stated: set[tuple[str, str]], metric: str, values: list[float]) -> None:
-    """Statistics of the file's own values that the file does not state itself."""
-    for stat, value in summary(values).items():
+    """Statistics of the file's own values that the file does not state itself.
+
+    None where the file's mean is not the mean of these values: they are then of something else (chunks of several tokens).
+    """
+    found = summary(values)
+    mean = out.stat(metric, "mean", "bench")
+    if found and mean and abs(found["mean"] / mean - 1) > SAME_MEAN:
+        return
+    for stat, value in found.items():
         if (metric, stat) not in stated:
             out.add(metric, value, "bench", stat=stat, computed="true")
 
@@ -209,7 +225,7 @@ _TEXT = (
     (r"Peak concurrent requests", "concurrency_peak"), (r"Accept length", "spec_accept_len"),
 )  # fmt: skip
 _TEXT_STAT = re.compile(
-    r"^\s*(Mean|Median|Std|P\d+(?:\.\d+)?)\s+(TTFT|TPOT|ITL|E2EL|E2E Latency) \(ms\):\s*([\d.]+)", re.M
+    r"^\s*(Mean|Median|Std|Max|P\d+(?:\.\d+)?)\s+(TTFT|TPOT|ITL|E2EL|E2E Latency) \(ms\):\s*([\d.]+)", re.M
 )
 
 

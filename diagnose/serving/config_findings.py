@@ -17,6 +17,8 @@ FALLBACK_BACKENDS = ("xformers", "torch_sdpa", "sdpa", "torch_native", "naive", 
 """Attention backends engines fall back to when their own kernels refuse the model or the device."""
 COLD_RATIO = 0.5
 """First third of a run hits the prefix cache less than half as often as its last third: it started cold."""
+DEFAULT_SHARE = 0.90
+"""vLLM's own share of device memory (0.90, 0.92 from 0.33); below it memory was held back."""
 FREE_AFTER_START = 10 * 2**30
 """SGLang's guide: 5-8 GB free after start-up is right, 10-20 GB means the pool was made too small."""
 
@@ -31,10 +33,11 @@ def config_findings(
         out.append({"code": code, "message": message, "evidence": seen, "remedy": remedy})
 
     engine = signals.engine or "the engine"
-    if signals.eager:
+    graphless = evidence.setting("graph_mode") in {"NONE", "none"}
+    if signals.eager or graphless:
         finding(
             "eager", "captured graphs are switched off: every kernel of a step is launched by the host",
-            "enforce_eager = true", _say(engine, "drop --enforce-eager", "drop --disable-cuda-graph"),
+            "enforce_eager = true" if signals.eager else "cudagraph_mode = NONE", _say(engine, "drop --enforce-eager", "drop --disable-cuda-graph"),
         )  # fmt: skip
     if (
         signals.graph_max_batch
@@ -48,7 +51,7 @@ def config_findings(
             "running against the largest captured batch",
             _say(engine, "raise the largest cudagraph capture size", "raise --cuda-graph-max-bs"),
         )  # fmt: skip
-    elif signals.graph_share and signals.graph_share.value < 0.5 and not signals.eager:
+    elif signals.graph_share and signals.graph_share.value < 0.5 and not (signals.eager or graphless):
         finding(
             "graphs-unused",
             f"only {signals.graph_share.value:.0%} of decode batches replayed a captured graph",
@@ -70,6 +73,7 @@ def config_findings(
                 "use a version or backend with a latent (MLA) cache",
             )  # fmt: skip
     _cache(evidence, finding)
+    _pool(evidence, signals, finding)
     free = evidence.setting("free_memory_bytes")
     if (
         free
@@ -95,6 +99,25 @@ def config_findings(
             "enable chunked prefill",
         )  # fmt: skip
     return out
+
+
+def _pool(evidence: Evidence, signals: Signals, finding: Any) -> None:
+    """Settings that keep the pool small, where the pool was full for most of the loaded run."""
+    if not (signals.kv_full_share and signals.kv_full_share.value > 0.5):
+        return
+    share = evidence.setting("gpu_memory_utilization")
+    if share and share.replace(".", "", 1).isdigit() and float(share) < DEFAULT_SHARE:
+        finding(
+            "memory-share-low", f"the engine may use {float(share):.0%} of the device's memory, and its KV pool is full",
+            f"gpu_memory_utilization = {share}", "raise --gpu-memory-utilization where nothing else uses the device",
+        )  # fmt: skip
+    dtype = evidence.setting("kv_cache_dtype")
+    if dtype in {"auto", "bf16", "bfloat16", "fp16", "float16", "half"}:
+        finding(
+            "kv-cache-16-bit", "the KV cache is kept in the model's dtype, and its pool is full",
+            f"kv_cache_dtype = {dtype}",
+            "an 8-bit KV cache (--kv-cache-dtype fp8) holds twice the tokens where the model's quality allows it",
+        )  # fmt: skip
 
 
 def _say(engine: str, vllm: str, sglang: str) -> str:

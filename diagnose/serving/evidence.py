@@ -14,11 +14,12 @@ from diagnose.serving.log_parser import looks_like_log, read_log
 from diagnose.serving.log_trtllm import looks_like_stats, read_stats
 from diagnose.serving.metrics_parser import looks_like_metrics, read_metrics
 from diagnose.serving.model_load import looks_like_config
+from diagnose.serving.settings_parser import looks_like_settings, looks_like_settings_text, read_settings
 from diagnose.store import BY_NAME, Store
 
 HEAD_BYTES = 262144
 WHOLE_BYTES = 64 * 1024 * 1024
-KINDS = ("metrics", "log", "bench", "model_config", "eval", "run_json")
+KINDS = ("metrics", "log", "bench", "settings", "model_config", "eval", "run_json")
 
 
 def detect_evidence(path: Path) -> str | None:
@@ -48,6 +49,8 @@ def detect_evidence(path: Path) -> str | None:
         return "bench"
     if looks_like_metrics(text):
         return "metrics"
+    if looks_like_settings_text(text):
+        return "settings"
     return "log" if looks_like_log(text) else None
 
 
@@ -89,7 +92,7 @@ def _json_kind(path: Path, head: str, size: int, packed: bool) -> str | None:
         "captured_at" in row and "collector" in row
     ):
         return "run_json"
-    return None
+    return "settings" if looks_like_settings(row) else None
 
 
 def _read_metrics_or_stats(path: Path) -> Evidence:
@@ -112,19 +115,33 @@ def _read_metrics_or_stats(path: Path) -> Evidence:
     return read_metrics(path)
 
 
+def _read_log_or_settings(path: Path) -> Evidence:
+    try:
+        return read_log(path)
+    except InputError:
+        if path.is_file() and detect_evidence(path) == "settings":
+            return read_settings(path)
+        raise
+
+
 def read_evidence(
-    metrics: Sequence[Path] = (), logs: Sequence[Path] = (), benches: Sequence[Path] = ()
+    metrics: Sequence[Path] = (),
+    logs: Sequence[Path] = (),
+    benches: Sequence[Path] = (),
+    settings: Sequence[Path] = (),
 ) -> Evidence:
     """All sources together, with a note for each point on which they disagree. InputError names the file at
-    fault."""
+    fault. A settings file given as a log is read as what it is."""
     out = Evidence()
-    for path in (*metrics, *logs, *benches):
+    for path in (*metrics, *logs, *benches, *settings):
         if not path.exists():
             raise InputError(f"{path.name}: no such file; check the path given for metrics, log or bench")
     for path in metrics:
         out.extend(_read_metrics_or_stats(path))
     for path in logs:
-        out.extend(read_log(path))
+        out.extend(_read_log_or_settings(path))
+    for path in settings:
+        out.extend(read_settings(path))
     for path in benches:
         out.extend(read_bench(path))
     if len(benches) > 1:

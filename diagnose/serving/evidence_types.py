@@ -93,8 +93,8 @@ class Evidence:
             self.notes.append(row)
 
     def setting(self, key: str) -> str | None:
-        """A setting's value, the user's first, then the log's, the metrics', the benchmark's."""
-        rank = {"user": 0, "log": 1, "metrics": 2, "bench": 3, "model": 4}
+        """A setting's value, the user's first, then the log's, a settings file's, the metrics', the benchmark's."""
+        rank = {"user": 0, "log": 1, "settings": 2, "metrics": 3, "bench": 4, "model": 5}
         found = sorted((s for s in self.settings if s.key == key), key=lambda s: rank.get(s.origin, 9))
         return found[0].value if found else None
 

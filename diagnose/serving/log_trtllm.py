@@ -38,6 +38,10 @@ def parse_line(state: LogState, line: str) -> bool:
         text = _field(line, name)
         if text is not None:
             out.add(metric, float(text), "log", ts, **labels)
+    elapsed = re.search(r"\belapsed_time = ([\d.eE+-]+)s\b", line)
+    if elapsed:
+        # before 1.0 the line has the wall time of the step, and no time of the device
+        out.add("host_step_ms", float(elapsed[1]) * 1e3, "log", ts, **labels)
     both = re.search(r"currank_total_requests = (\d+)/(\d+)", line)
     if both:
         scheduled = _field(line, "num_scheduled_requests")

@@ -86,6 +86,7 @@ SETTINGS: dict[str, str] = {
     "engine": "vllm, sglang or tensorrt-llm",
     "engine_version": "as logged",
     "model": "model name; of a path only its last part",
+    "device": "device name, by the user or the benchmark's telemetry",
     "dtype": "dtype of weights and activations",
     "quantization": "quantisation method",
     "kv_cache_dtype": "dtype of the KV cache, auto = the model's",

@@ -227,6 +227,28 @@ def test_sglang_is_told_where_to_write_and_its_secrets_stay_there(
     assert not any(secret in text for secret in ("sk-secret", "10.0.0.7", "alice"))
 
 
+def test_vllms_nested_settings_are_kept_and_read(serve: Callable[[Fake], str], tmp_path: Path) -> None:
+    fake = vllm()
+    info = {
+        "vllm_config": {
+            "model_config": {"model": "/home/alice/Qwen3-8B", "enforce_eager": True},
+            "cache_config": {"cache_dtype": "fp8", "gpu_memory_utilization": 0.9},
+            "parallel_config": {"data_parallel_master_ip": "10.0.0.7", "tensor_parallel_size": 2},
+        },
+        "vllm_env": {"VLLM_HOST_IP": "10.0.0.7"},
+    }
+    fake.answers["/server_info?config_format=json"] = lambda: (200, json.dumps(info))
+    folder = capture_serve(ServeCapture(url=serve(fake), profile=False, output=tmp_path / "s.run", **QUICK))
+    text = (folder / "server.json").read_text()
+    assert json.loads(text)["settings"] == {
+        "model_config.enforce_eager": True, "cache_config.cache_dtype": "fp8", "cache_config.gpu_memory_utilization": 0.9,
+        "parallel_config.tensor_parallel_size": 2,
+    }  # fmt: skip
+    parser = pytest.importorskip("diagnose.serving.settings_parser")
+    read = {s.key: s.value for s in parser.read_settings(folder / "server.json").settings}
+    assert (read["enforce_eager"], read["kv_cache_dtype"], read["tp"]) == ("true", "fp8", "2")
+
+
 def test_trtllm_statistics_are_kept_and_the_missing_endpoint_is_said(
     serve: Callable[[Fake], str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -141,6 +141,124 @@ def test_aiperf_records(tmp_path):
     assert e.stat_value("output_tok_s") == pytest.approx(300 / 4)
 
 
+def test_aiperf_chunks_and_warm_up(tmp_path):
+    """The published record: chunk gaps as a list, the phase in the metadata; warm-up is no measurement."""
+
+    def record(phase, gaps):
+        return {
+            "metadata": {
+                "session_num": 1, "request_start_ns": 10**18, "request_end_ns": 10**18 + 10**9, "benchmark_phase": phase,
+                "was_cancelled": False, "worker_id": "worker_1",
+            },
+            "metrics": {
+                "time_to_first_token": {"value": 20.0, "unit": "ms"},
+                "inter_chunk_latency": {"value": gaps, "unit": "ms"},
+                "output_sequence_length": {"value": len(gaps) + 1, "unit": "tokens"},
+                "inter_token_latency": {"value": float(np.mean(gaps)), "unit": "ms"},
+            },
+            "error": None,
+        }  # fmt: skip
+
+    rows = [record("warmup", [500.0] * 8), record("profiling", [5.0, 6.0]), record("profiling", [5.0, 9.0])]
+    e = write(tmp_path, "\n".join(map(json.dumps, rows)), "profile_export.jsonl")
+    assert e.stat_value("completed") == 2
+    assert e.stat("itl_ms", "p50") == np.quantile([5, 6, 5, 9], 0.5)
+    assert e.stat("itl_ms", "n") == 4
+    assert e.stat("tpot_ms", "mean") == pytest.approx((5.5 + 7) / 2)
+    assert any(n.code == "bench-warmup" for n in e.notes)
+
+
+def test_aiperf_aggregate_with_telemetry(tmp_path):
+    """Newer files: totals under two names, nulls, errors as a list, a GPU's name beside its host's."""
+    data = {
+        "request_throughput": {"unit": "requests/sec", "avg": 13.0}, "request_count": {"unit": "requests", "avg": 200.0},
+        "request_latency": {"unit": "ms", "avg": 6550.0, "p1": 5523.0, "p99": 9381.0, "std": 1171.0},
+        "total_osl": {"unit": "tokens", "avg": 19370.0}, "total_output_tokens": {"unit": "tokens", "avg": 19370.0},
+        "was_cancelled": True, "goodput": None, "error_request_count": None,
+        "error_summary": [{"error_details": {"code": 499}, "count": 81}, {"error_details": {"code": 500}, "count": 3}],
+        "telemetry_data": {"endpoints": {"node17:9401": {"gpus": {"gpu_0": {
+            "gpu_name": "NVIDIA RTX 6000 Ada Generation", "hostname": "d3bc1424aff3", "gpu_uuid": "GPU-f35d",
+            "metrics": {"gpu_power_usage": {"unit": "W", "avg": 43.4}},
+        }}}}},
+        "input_config": {
+            "endpoint": {"model_names": ["/home/alice/gpt-oss-20b"], "url": "node17:9000"},
+            "loadgen": {"concurrency": 100}, "cli_command": "aiperf profile -m x --url node17:9000",
+        },
+    }  # fmt: skip
+    e = write(tmp_path, data)
+    assert [s.value for s in e.samples if s.metric == "output_tokens"] == [19370]
+    assert (e.stat_value("failed"), e.stat_value("completed")) == (84, 200)
+    assert (e.setting("device"), e.setting("model")) == ("NVIDIA RTX 6000 Ada Generation", "gpt-oss-20b")
+    assert any(n.code == "bench-cancelled" for n in e.notes)
+    told = repr(e)
+    assert not any(x in told for x in ("node17", "d3bc1424aff3", "GPU-f35d", "alice", "--url"))
+
+
+TRTLLM = {
+    "engine": {
+        "model": "meta-llama/Llama-3.1-8B", "model_path": "/home/alice/m", "engine_dir": "/home/alice/e", "version": "1.0.0",
+        "backend": "Pytorch", "dtype": "bfloat16", "kv_cache_dtype": None, "quantization": "FP8",
+    },
+    "world_info": {
+        "tp_size": 2, "pp_size": 1, "ep_size": None, "world_size": 2, "max_batch_size": 64, "max_num_tokens": 8192,
+        "scheduling_policy": "GUARANTEED_NO_EVICT", "kv_cache_percentage": 0.9, "issue_rate": 1e6,
+    },
+    "request_info": {
+        "num_requests": 100, "avg_num_concurrent_requests": 61.5, "avg_input_length": 1000.0, "avg_output_length": 500.0,
+    },
+    "performance": {
+        "total_latency_ms": 25000.0, "avg_request_latency_ms": 9000.0, "request_throughput_req_s": 4.0,
+        "system_output_throughput_tok_s": 2000.0, "system_total_throughput_tok_s": 6000.0,
+        "request_latency_percentiles_ms": {
+            "p50": 8800.0, "p90": 9900.0, "p95": 9950.0, "p99": 9990.0, "minimum": 5000.0, "maximum": 9999.0, "average": 9000.0,
+        },
+    },
+    "streaming_metrics": {
+        "token_output_speed_tok_s": 60.0, "avg_ttft_ms": 800.0, "avg_tpot_ms": 16.0,
+        "ttft_percentiles": {"p50": 700.0, "p90": 1500.0, "p99": 2000.0, "minimum": 20.0, "maximum": 2100.0, "average": 800.0},
+        "tpot_percentiles": {"p50": 15.5, "p90": 18.0, "p99": 20.0, "minimum": 12.0, "maximum": 21.0, "average": 16.0},
+    },
+    "dataset": {"dataset_path": "/home/alice/d.jsonl", "num_requests": 100},
+}  # fmt: skip
+
+
+def test_trtllm_bench(tmp_path):
+    e = write(tmp_path, TRTLLM, "report.json")
+    assert (e.stat("ttft_ms", "p90"), e.stat("tpot_ms", "mean"), e.stat("e2e_ms", "p99")) == (1500, 16, 9990)
+    assert e.stat("itl_ms", "p50") is None
+    # 100 requests of 500 tokens in 25 s
+    assert e.stat_value("output_tokens") / e.stat_value("duration_s") == e.stat_value("output_tok_s") == 2000
+    assert {s.key: s.value for s in e.settings} == {
+        "engine": "tensorrt-llm", "engine_version": "1.0.0", "model": "meta-llama/Llama-3.1-8B", "dtype": "bfloat16",
+        "quantization": "fp8", "tp": "2", "pp": "1", "max_num_seqs": "64", "max_num_batched_tokens": "8192",
+    }  # fmt: skip
+    assert "alice" not in repr(e)
+    still = {k: v for k, v in TRTLLM.items() if k != "streaming_metrics"}
+    assert [n.code for n in write(tmp_path, still, "r.json").notes] == ["bench-no-ttft"]
+
+
+def test_sglang_keeps_the_servers_settings(tmp_path):
+    info = {
+        "model_path": "/data/alice/Qwen3-8B", "host": "10.0.0.7", "api_key": "sk-1", "tp_size": 2, "max_running_requests": 64,
+        "mem_fraction_static": 0.8, "disable_cuda_graph": True, "chunked_prefill_size": 8192,
+    }  # fmt: skip
+    run = {
+        "backend": "sglang", "request_rate": "trace", "request_throughput": 1.0, "output_throughput": 9.0, "mean_ttft_ms": 5.0,
+        "mean_itl_ms": 4.0, "p95_itl_ms": 7.0, "p99_itl_ms": 9.0, "max_itl_ms": 12.0, "server_info": info, "accept_length": None,
+    }  # fmt: skip
+    e = write(tmp_path, json.dumps(run), "bench.jsonl")
+    assert (e.setting("max_num_seqs"), e.setting("enforce_eager"), e.setting("tp")) == ("64", "true", "2")
+    assert (e.stat("itl_ms", "max"), e.stat("itl_ms", "p95")) == (12, 7)
+    assert not any(x in repr(e) for x in ("10.0.0.7", "sk-1", "alice"))
+
+
+def test_values_of_something_else_complete_no_statistics(tmp_path):
+    """Lists of chunks of ten tokens: the file's mean TPOT is 3.5, theirs would be 35."""
+    e = write(tmp_path, {**VLLM, "mean_tpot_ms": 3.5, "median_tpot_ms": 3.4})
+    assert e.stat("tpot_ms", "p90") is None
+    assert e.stat("itl_ms", "p90") == pytest.approx(np.quantile([10, 20, 30, 40, 50, 60], 0.9))
+
+
 def test_genai_perf_profile(tmp_path):
     ms = 10**6
     data = {
