@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from diagnose import __version__
 from diagnose.collectors.device_toml import store_path
@@ -19,14 +19,15 @@ from diagnose.model.steps import StepOutcome, build_steps
 from diagnose.roles.supplement import supplement
 from diagnose.rules import engine, registry
 from diagnose.rules.verdict import deciding_device, verdict
-from diagnose.run import other_device, ranks, serving
+from diagnose.run import ranks
 from diagnose.run.inputs import sort_inputs
 from diagnose.run.told import apply as apply_told
 from diagnose.run.told import read_told
-from diagnose.serving.model_config import load_model
-from diagnose.serving.model_load import is_known
 from diagnose.store import Store
 from diagnose.store.sqlfile import read_sql
+
+if TYPE_CHECKING:
+    from diagnose.serving.model_config import ModelConfig
 
 Progress = Callable[[str, int, int], None]
 
@@ -98,7 +99,7 @@ def finish(analysed: Analysed, options: Options) -> None:
     store = analysed.store
     archs = {d: (r.spec.arch if r else None) for d, r in analysed.roofs.items()}
     arch = next(iter(archs.values()), None)
-    model = load_model(options.model) if options.model else None
+    model = _model(options.model)
     assign_costs(store, arch=arch, element=model.dtype if model else None)
     supplement(
         store, model, tp=options.tp or 1, pp=options.pp or 1, ep=options.ep or 1,
@@ -109,6 +110,15 @@ def finish(analysed: Analysed, options: Options) -> None:
     store.con.execute(read_sql("diagnose.model", "evidence.sql"))
     store.con.execute(read_sql("diagnose.model", "chain.sql"))
     store.ensure_tables()
+
+
+def _model(name: str | None) -> "ModelConfig | None":
+    """The model that `--model` names, None without one."""
+    if name is None:
+        return None
+    from diagnose.serving.model_config import load_model
+
+    return load_model(name)
 
 
 def _devices(store: Store, options: Options) -> tuple[dict[int, Roofs | None], dict[int, str]]:
@@ -201,13 +211,21 @@ def run(paths: list[Path], options: Options | None = None, progress: Progress | 
         options = replace(options, device=str(given.device))
     said = read_told(given.told)
     model_name = options.model or (str(given.model) if given.model else None)
-    if model_name is None and said.model is not None and is_known(said.model):
-        model_name = said.model
-    model = load_model(model_name) if model_name else None
-    beside = serving.read(
-        [*options.metrics, *given.metrics], [*options.log, *given.logs], [*options.bench, *given.benches], model,
-        options.tp, options.pp, options.ep,
+    if model_name is None and said.model is not None:
+        from diagnose.serving.model_load import is_known
+
+        model_name = said.model if is_known(said.model) else None
+    model = _model(model_name)
+    files = (
+        [*options.metrics, *given.metrics], [*options.log, *given.logs], [*options.bench, *given.benches],
+        [*given.settings, *said.settings],
     )  # fmt: skip
+    beside = None
+    if model is not None or any(files):
+        # Imported where there is evidence: its parsers and laws take as long to load as a small trace to read.
+        from diagnose.run import serving
+
+        beside = serving.read(*files[:3], model, options.tp, options.pp, options.ep, files[3])
     told = beside is not None and serving.has_serving(beside.evidence)
     if not given.traces and not told:
         raise InputError(
@@ -226,6 +244,8 @@ def run(paths: list[Path], options: Options | None = None, progress: Progress | 
         serving.attach(result, beside, objective, roofs, options.slo_ttft_ms, options.slo_itl_ms)
     others = [(name, resolve(name)) for name in options.what_if_device]
     if others and result.devices:
+        from diagnose.run import other_device
+
         result.what_if_devices = other_device.devices(result, roofs, others, options.price)
     if objective != "step_time" and not told:
         _unanswered(result, objective)

@@ -5,6 +5,7 @@ Exit 0: done. 1: a check asked for with --fail-on failed. 2: bad usage or bad in
 
 import difflib
 import gc
+import importlib
 import os
 import sys
 from pathlib import Path
@@ -17,6 +18,13 @@ from diagnose import __version__
 from diagnose.errors import InputError, UsageError
 
 DEFAULT_VERB = "trace"
+
+# Module of each verb, in the order of `--help`. Only the module of the verb asked for is imported: together they take
+# longer to load than a small trace takes to read.
+VERBS = {
+    "capture": "collect", "calibrate": "collect", "compare": "compare", "kernels": "kernels", "rules": "listing",
+    "roofs": "listing", "query": "query", "tables": "query", "experiment": "settle", "verify": "settle", "trace": "trace",
+}  # fmt: skip
 
 app = typer.Typer(
     name="diagnose",
@@ -38,18 +46,14 @@ def _root(
         raise typer.Exit(0)
 
 
-def _register() -> None:
-    """Import the verbs, which attach themselves to `app`. Their own imports are lazy: `--help` is fast."""
-    from diagnose.cli import collect, compare, kernels, listing, query, settle, trace  # noqa: F401
-
-
 # Typer carries its own copy of click, so its exceptions are found through the ones it publishes.
 _BadUsage: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "UsageError")
 
 
-def command() -> Any:
-    """The assembled group."""
-    _register()
+def command(verb: str | None = None) -> Any:
+    """The group with this verb in it, or with every verb. Modules attach their verbs to `app` when imported."""
+    for module in dict.fromkeys([VERBS[verb]] if verb in VERBS else VERBS.values()):
+        importlib.import_module(f"diagnose.cli.{module}")
     return typer.main.get_command(app)
 
 
@@ -81,10 +85,9 @@ def main(arguments: list[str] | None = None) -> int:
     # A run builds many small objects that live to its end: the default collector spends a tenth of it looking for cycles.
     gc.set_threshold(200_000, 50, 100)
     try:
-        group = command()
-        result = group.main(
-            route(list(given), list(group.commands)), prog_name="diagnose", standalone_mode=False
-        )
+        routed = route(list(given), list(VERBS))
+        group = command(routed[0] if routed else None)
+        result = group.main(routed, prog_name="diagnose", standalone_mode=False)
         return int(result) if isinstance(result, int) else 0
     except (InputError, UsageError) as error:
         return _fail(str(error))

@@ -178,7 +178,6 @@ def trace(
 ) -> int:
     """Diagnose a trace: a summary here, and one offline HTML page."""
     from diagnose import pipeline
-    from diagnose.reports.html import warm_up
 
     inputs = paths or []
     evidence = [*(metrics or []), *(log or []), *(bench or [])]
@@ -202,11 +201,17 @@ def trace(
     )  # fmt: skip
     if html is not None:
         # Half of the page's cost is imports and templates: paid beside the database's work.
-        threading.Thread(target=warm_up, daemon=True).start()
+        threading.Thread(target=_warm_up, daemon=True).start()
     with progress() as bar:
         result = pipeline.run(inputs, options, bar)
     write(result, outputs)
     return 0
+
+
+def _warm_up() -> None:
+    from diagnose.reports.html import warm_up
+
+    warm_up()
 
 
 def write(result: "object", outputs: Outputs) -> None:

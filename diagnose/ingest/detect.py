@@ -45,6 +45,18 @@ def detect(path: Path) -> str:
     return _json(path, start.lstrip(b"\xef\xbb\xbf \t\r\n"))
 
 
+def is_surely_trace(path: Path) -> bool:
+    """Whether the first bytes show a Kineto trace or a binary file; False also for what `detect` says cannot be read."""
+    try:
+        with open_regular(path) as file:
+            start = file.read(_LOOK) or b""
+        if start.startswith(GZIP_MAGIC):
+            start = _inflate(path, start)
+    except InputError:
+        return False
+    return b"\0" in start[:4096] or (start.lstrip()[:1] == b"{" and _MEMBER.search(start) is not None)
+
+
 def _nsys(start: bytes) -> str | None:
     if start.startswith(b"SQLite format 3\0"):
         return "nsys-sqlite"

@@ -2,15 +2,18 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from diagnose.devices import Roofs
-from diagnose.serving.model_config import ModelConfig
 from diagnose.store import Store
+
+if TYPE_CHECKING:
+    from diagnose.serving.model_config import ModelConfig
 
 
 def supplement(
     store: Store,
-    model: ModelConfig | None,
+    model: "ModelConfig | None",
     *,
     tp: int = 1,
     pp: int = 1,
@@ -50,7 +53,7 @@ def supplement(
     )
 
 
-def untyped(store: Store, model: ModelConfig | None) -> list[tuple[str, str, int, str]]:
+def untyped(store: Store, model: "ModelConfig | None") -> list[tuple[str, str, int, str]]:
     """Say where element types came from when operators recorded sizes without them (NVTX ranges)."""
     count = store.scalar(
         """SELECT count(*) FROM kernel k JOIN cost c USING (kernel_id) JOIN op o ON o.op_id = k.op_id

@@ -4,8 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from diagnose.errors import InputError
-from diagnose.ingest.detect import detect
-from diagnose.serving.evidence import detect_evidence
+from diagnose.ingest.detect import detect, is_surely_trace
 
 
 @dataclass(slots=True)
@@ -16,6 +15,7 @@ class Inputs:
     metrics: list[Path] = field(default_factory=list)
     logs: list[Path] = field(default_factory=list)
     benches: list[Path] = field(default_factory=list)
+    settings: list[Path] = field(default_factory=list)
     model: Path | None = None
     device: Path | None = None
     told: list[Path] = field(default_factory=list)
@@ -37,7 +37,7 @@ def sort_inputs(paths: list[Path]) -> Inputs:
             raise InputError(f"{path}: no such file or folder; check the path")
         if path.is_dir() and not any(path.glob("*.parquet")):
             _search(path, found)
-        elif (kind := detect_evidence(path) if path.is_file() else None) is not None and kind != "run_json":
+        elif (kind := _evidence(path) if path.is_file() else None) is not None and kind != "run_json":
             _file(path, kind, found)
         else:
             found.traces.append(path)
@@ -55,14 +55,14 @@ def _search(folder: Path, found: Inputs) -> None:
         if path.is_dir():
             if any(path.glob("*.parquet")):
                 found.traces.append(path)
-            elif (kind := detect_evidence(path)) is not None:
+            elif (kind := _evidence(path)) is not None:
                 # A folder of scrapes, one file each.
                 _file(path, kind, found)
             continue
         if path.suffix == ".toml" and found.device is None:
             found.device = path
             continue
-        kind = detect_evidence(path)
+        kind = _evidence(path)
         if kind is not None:
             _file(path, kind, found)
             continue
@@ -81,6 +81,16 @@ def _search(folder: Path, found: Inputs) -> None:
         )
 
 
+def _evidence(path: Path) -> str | None:
+    """The kind of serving evidence a file or folder is, None for anything else."""
+    if path.is_file() and is_surely_trace(path):
+        return None
+    # The parsers that recognise evidence are imported where something may be evidence.
+    from diagnose.serving.evidence import detect_evidence
+
+    return detect_evidence(path)
+
+
 def _file(path: Path, kind: str, found: Inputs) -> None:
     if kind == "metrics":
         found.metrics.append(path)
@@ -88,6 +98,8 @@ def _file(path: Path, kind: str, found: Inputs) -> None:
         found.logs.append(path)
     elif kind == "bench":
         found.benches.append(path)
+    elif kind == "settings":
+        found.settings.append(path)
     elif kind == "model_config":
         found.model = found.model or path
     elif kind == "run_json":

@@ -1,11 +1,13 @@
 """The verbs, help, and how the first word is read."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
 from diagnose import __version__
-from diagnose.cli.app import command, route
+from diagnose.cli.app import VERBS, command, route
 from diagnose.errors import UsageError
 from diagnose.store import TABLES
 
@@ -29,6 +31,31 @@ def test_every_verb_has_help(cli, verb):
     code, out, _ = cli(verb, "--help")
     assert code == 0
     assert out
+
+
+def test_the_table_of_verbs_is_what_the_modules_register():
+    assert set(command().commands) == set(VERBS)
+
+
+def test_a_trace_loads_nothing_of_what_it_does_not_use(sample):
+    """Start-up time: collectors, settling and serving evidence are imported when asked for."""
+    code = (
+        "import sys; from diagnose.cli import main; main(sys.argv[1:]); "
+        "print(*[m for m in sys.modules if m.startswith('diagnose.')])"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code, sample, "--no-html"], capture_output=True, text=True, check=True
+    )
+    loaded = set(run.stdout.splitlines()[-1].split())
+    assert "diagnose.pipeline" in loaded
+    unused = (
+        "diagnose.settle",
+        "diagnose.serving",
+        "diagnose.collectors.torch_capture",
+        "diagnose.cli.compare",
+        "diagnose.reports.html",
+    )
+    assert not [m for m in loaded for u in unused if m == u or m.startswith(u + ".")]
 
 
 def test_first_word_that_is_a_verb_wins(tmp_path, monkeypatch):
