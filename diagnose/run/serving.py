@@ -17,6 +17,7 @@ from diagnose.contract import (
     Verdict,
 )
 from diagnose.devices import Roofs
+from diagnose.run.served_window import served_window
 from diagnose.rules.serving_experiments import experiment_for
 from diagnose.rules.verdict import words
 from diagnose.serving import evidence_types
@@ -26,6 +27,7 @@ from diagnose.serving.gap_laws import GapPoint
 from diagnose.serving.kv import check_pool, kv_report
 from diagnose.serving.latency import latency_report
 from diagnose.serving.limit_types import Assessment, Candidate
+from diagnose.serving.limit_window import Window
 from diagnose.serving.limits import TraceFacts, assess
 from diagnose.serving.memory import memory_report
 from diagnose.serving.model_config import ModelConfig
@@ -197,7 +199,7 @@ def attach(
             Note(code="not-representative", severity="warning", message=str(d.representative["message"]))
         )
     if has_serving(e):
-        _judge(d, signals, objective, parts)
+        _judge(d, signals, objective, parts, served_window(d, roofs, model, parts.knee if parts else None))
 
 
 def has_serving(e: evidence_types.Evidence) -> bool:
@@ -205,11 +207,14 @@ def has_serving(e: evidence_types.Evidence) -> bool:
     return bool(e.samples or e.requests)
 
 
-def _judge(d: Diagnosis, signals: Signals, objective: str, parts: StepParts | None) -> None:
+def _judge(
+    d: Diagnosis, signals: Signals, objective: str, parts: StepParts | None, window: Window | None
+) -> None:
     d.hypotheses = [h for h in d.hypotheses if h.rule != "kv-capacity"]
     if objective == "step_time":
         return
-    found = assess(signals, objective, trace_facts(d, parts))
+    facts = trace_facts(d, parts)
+    found = assess(signals, objective, replace(facts, window=window))
     baseline = _baseline(d, objective)
     made = [_hypothesis(c, found, objective, signals.engine or "", baseline) for c in found.candidates]
     d.objective = objective
@@ -260,6 +265,7 @@ def _hypothesis(
         if live
         else None,
         rule=f"serving-{c.cause.replace('_', '-')}",
+        score=round(sum(c.relief) / 2, 4) if c.relief is not None else None,
     )
 
 

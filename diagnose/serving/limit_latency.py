@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from diagnose.serving.limit_gain import interference_relief
 from diagnose.serving.limit_queue import queueing, row
 from diagnose.serving.limit_supply import hardware_candidate
 from diagnose.serving.limit_types import Candidate, threshold
@@ -83,7 +84,9 @@ def preemption_candidate(s: Signals) -> Candidate:
         (c.evidence if heavy else c.against).append(
             row("recomputed_share", s.recomputed_share, threshold("recomputed"), "above")
         )
-    c.status, c.confidence = ("supported", 0.75) if tail and heavy else ("possible", 0.5)
+    # Mean ITL is not the tail: a pool without preemption also runs more sequences a step, which lengthens every gap.
+    c.status, c.confidence = "possible", 0.6 if tail and heavy else 0.5
+    c.missing.append("time lost to preemption: per-request traces; counters tell only how often it happened")
     return c
 
 
@@ -101,7 +104,12 @@ def assess_itl(s: Signals, trace: TraceFacts, common: list[Candidate]) -> list[C
             )
         elif c.cause.startswith(("host", "structured")) or c.limit == "imbalance":
             found.append(c)
+    alone = interference_relief(trace.window) if trace.window is not None else None
+    if alone is not None and trace.window is not None:
+        found[0] = _alone(found[0], alone)
     hardware = hardware_candidate(trace, "itl")
+    if trace.window is not None and trace.window.of("itl"):
+        return found
     if hardware is not None:
         # with nothing interrupting it, a token's gap is the decode step, and its limit that of the step
         calm = not any(c.status == "supported" for c in found)
@@ -112,6 +120,22 @@ def assess_itl(s: Signals, trace: TraceFacts, common: list[Candidate]) -> list[C
     else:
         found.append(_need_trace("decode steps"))
     return found
+
+
+def _alone(c: Candidate, relief: tuple[float, float]) -> Candidate:
+    """Steps that compute prompts alone while others decode: seen in the trace, sized on it."""
+    fact = Fact(
+        sum(relief) / 2,
+        "share",
+        "derived",
+        "of the gaps between tokens: steps that prefill alone, as chunks beside decodes",
+    )
+    c.evidence.append(row("prefill_alone", fact, 0.05, "above"))
+    c.relief = relief
+    if fact.value >= 0.05:
+        c.status, c.confidence, c.missing = "supported", 0.93, []
+        c.statement = "prompts are computed in steps of their own, for which every running request waits"
+    return c
 
 
 def _need_trace(what: str) -> Candidate:
@@ -137,7 +161,9 @@ def assess_ttft(s: Signals, trace: TraceFacts, common: list[Candidate]) -> list[
                 )
             if d.status == "supported" and short:
                 d.status, d.confidence = "refuted", 0.8
-            elif d.status == "supported" and not (long or (share is None and queueing(s))):
+            elif (
+                d.status == "supported" and d.relief is None and not (long or (share is None and queueing(s)))
+            ):
                 d.status, d.confidence = "possible", 0.5
             if d.status == "supported" and share is not None:
                 d.gain = (1.0, 1 / max(0.02, 1 - share.value))
@@ -147,6 +173,8 @@ def assess_ttft(s: Signals, trace: TraceFacts, common: list[Candidate]) -> list[
     if share is None and s.ttft_ms is not None:
         found[0].missing.append("queue time: the engine's request_queue_time histogram (--metrics)")
     hardware = hardware_candidate(trace, "ttft")
+    if trace.window is not None:
+        return found
     if hardware is None:
         found.append(_need_trace("prefill steps"))
     elif short or (share is None and queueing(s) is False):
@@ -173,6 +201,10 @@ def assess_e2e(s: Signals, trace: TraceFacts, common: list[Candidate]) -> list[C
         )
         return [c]
     share = min(1.0, ttft.value / whole.value)
+    if trace.window is not None:
+        return [c for c in first if c.cause != "hardware"] + [
+            c for c in rest if not any(c.cause == o.cause for o in first)
+        ]
     fact = Fact(share, "share", "derived", "mean TTFT / mean end-to-end latency")
     out: list[Candidate] = []
     for group, weight in ((first, share), (rest, 1 - share)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from diagnose.serving.limit_gain import room
 from diagnose.serving.limit_types import Candidate, threshold
 from diagnose.serving.signals import Fact, Signals
 
@@ -106,8 +107,13 @@ def kv_candidate(s: Signals, trace: TraceFacts) -> Candidate:
     if c.status == "supported":
         c.statement = _kv_statement(s)
         c.gain = _room(s)
-        weigh(c, trace)
-        if s.fits is not None and s.offered is not None and s.offered.value <= s.fits.value:
+        weigh(c, s, trace)
+        if (
+            trace.window is None
+            and s.fits is not None
+            and s.offered is not None
+            and s.offered.value <= s.fits.value
+        ):
             # Everything offered fits: the pool fills only when lengths peak together, and more of it gains little.
             c.confidence = min(c.confidence, 0.6)
         if s.samples is not None and s.samples.value < 3:
@@ -115,11 +121,20 @@ def kv_candidate(s: Signals, trace: TraceFacts) -> Candidate:
     return c
 
 
-def weigh(c: Candidate, trace: TraceFacts) -> None:
+def weigh(c: Candidate, s: Signals, trace: TraceFacts) -> None:
     """Weigh a cap on the batch by what a larger batch would gain: little gain, no limit; unknown gain, less
-    certain."""
+    certain. With a window the gain itself is compared with what else could be gained."""
+    if trace.window is not None:
+        c.confidence = max(c.confidence, 0.93)
+        return
     if trace.doubling_gain is None:
+        where = room(s)
         c.confidence = min(c.confidence, 0.8)
+        if where is not None and where.queue is not None and where.queue < threshold("room"):
+            c.status, c.confidence = "possible", 0.4
+            c.statement += (
+                f"; yet only {where.queue - 1:.0%} more could run, which what limits the steps may outweigh"
+            )
         c.missing.append("what a larger batch would gain: a trace, or --model with the device")
     elif trace.doubling_gain[1] < threshold("marginal_gain"):
         c.status, c.confidence = "possible", 0.4
@@ -181,7 +196,7 @@ def slot_candidate(s: Signals, trace: TraceFacts) -> Candidate:
             f"{s.running.value:.0f} run of {s.slot_cap.value:.0f} slots: the cap is next to the full pool"
         )
         c.evidence.append(row("running", s.running, threshold("batch_room") * s.slot_cap.value, "above"))
-        weigh(c, trace)
+        weigh(c, s, trace)
         return c
     if not at:
         c.status, c.confidence = "refuted", 0.85
@@ -198,7 +213,7 @@ def slot_candidate(s: Signals, trace: TraceFacts) -> Candidate:
     if s.offered and s.running and s.running.value > 0:
         top = min(s.offered.value, s.fits.value) if s.fits else s.offered.value
         c.gain = (1.0, max(1.0, top / s.running.value))
-    weigh(c, trace)
+    weigh(c, s, trace)
     return c
 
 

@@ -6,8 +6,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from diagnose.serving.gap_laws import gap_law, stalls
+from diagnose.serving.limit_gain import keeps_up, load_relief, open_relief
 from diagnose.serving.limit_queue import queueing, row
 from diagnose.serving.limit_types import Candidate, threshold
+from diagnose.serving.limit_window import Window
 from diagnose.serving.signals import Fact, Signals
 
 if TYPE_CHECKING:
@@ -180,6 +182,8 @@ def demand_candidate(s: Signals, trace: TraceFacts, others: list[Candidate]) -> 
         c.status, c.confidence = "possible", 0.3
         c.statement = "nobody waits in the engine, but requests are slowed before or beside it"
         return c
+    if trace.window is not None:
+        return _sized_demand(c, s, trace.window, others)
     saturated = trace.doubling_gain is not None and trace.doubling_gain[1] < threshold("marginal_gain")
     if trace.knee is not None and s.running.value > trace.knee:
         saturated = True
@@ -207,6 +211,23 @@ def demand_candidate(s: Signals, trace: TraceFacts, others: list[Candidate]) -> 
     else:
         c.status, c.confidence = "possible", 0.5
     c.gain = gain
+    return c
+
+
+def _sized_demand(c: Candidate, s: Signals, window: Window, others: list[Candidate]) -> Candidate:
+    """The load where the traced steps say what more of it would gain."""
+    relief = open_relief(s, window) if keeps_up(s) else load_relief(s, window)
+    if relief is None:
+        c.status, c.confidence = "possible", 0.5
+        return c
+    c.relief = relief
+    c.gain = (1 / (1 - min(0.95, max(0.0, relief[0]))), 1 / (1 - min(0.95, max(0.0, relief[1]))))
+    outside = s.in_engine_share is not None and s.in_engine_share.value < threshold("in_engine")
+    if relief[1] < 1 - 1 / threshold("marginal_gain"):
+        c.status, c.confidence = "refuted", 0.7
+        c.statement = "nobody waits, yet a larger batch would gain nothing: the device itself is the limit"
+    else:
+        c.status, c.confidence = "supported", 0.75 if outside and not keeps_up(s) else 0.95
     return c
 
 

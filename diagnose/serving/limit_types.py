@@ -35,6 +35,10 @@ THRESHOLDS: dict[str, tuple[float, str]] = {
         1.30,
         "a gain that other reliefs of a closed loop seldom pass: half of a doubling and more",
     ),
+    "room": (
+        1.25,
+        "a quarter more sequences gain at most a fifth: less than twice the bandwidth would in most decode steps",
+    ),
     "marginal_gain": (1.10, "doubling the batch must gain a tenth to be worth more KV or slots"),
     "e2e_share": (0.40, "a part of the whole request this large can be its limit; near halves name both"),
     "recomputed": (0.05, "a twentieth of prompt tokens computed twice"),
@@ -52,7 +56,8 @@ class Candidate:
 
     status: supported, possible, refuted, not_assessed. `cause` narrows a limit (slot_cap, token_budget,
     ...). Evidence rows are {metric, value, unit, threshold, direction, provenance, text}. `gain` is the
-    (low, high) factor on the objective if the limit were relieved, either end None when unknown.
+    (low, high) factor on the objective if the limit were relieved, either end None when unknown; `relief`
+    the (low, high) share of the objective's time that twice of it would free, None when unknown.
     """
 
     limit: str
@@ -64,6 +69,7 @@ class Candidate:
     against: list[dict[str, Any]] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     gain: tuple[float | None, float | None] | None = None
+    relief: tuple[float, float] | None = None
 
 
 @dataclass

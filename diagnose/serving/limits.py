@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from diagnose.serving.gap_laws import GapPoint
+from diagnose.serving.limit_gain import closed
 from diagnose.serving.limit_latency import assess_e2e, assess_itl, assess_ttft
 from diagnose.serving.limit_queue import (
     budget_candidate,
@@ -17,6 +18,8 @@ from diagnose.serving.limit_queue import (
     kv_candidate,
     slot_candidate,
 )
+from diagnose.serving.limit_rank import TIE, by_gain, middle
+from diagnose.serving.limit_sizes import set_sizes, step_limits
 from diagnose.serving.limit_supply import (
     demand_candidate,
     front_end_candidate,
@@ -25,6 +28,7 @@ from diagnose.serving.limit_supply import (
     imbalance_candidate,
 )
 from diagnose.serving.limit_types import Assessment, Candidate
+from diagnose.serving.limit_window import Window
 from diagnose.serving.signals import Signals
 
 OBJECTIVES = ("throughput", "ttft", "itl", "e2e")
@@ -35,6 +39,8 @@ NEED_LEVELS = (
 TOGETHER = 0.6
 BOTH = 0.8
 """A second cap this sure is named beside the first."""
+NEED_COSTS = "operator shapes, or --model beside graph replays, so that the steps' kernels can be judged"
+STEP_LIMITS = frozenset({"compute", "hbm", "kernel_inefficiency"})
 NEED_LOAD = "the load that was offered: --bench with the benchmark's result"
 
 
@@ -44,7 +50,8 @@ class TraceFacts:
 
     `hardware` is the trace's own limit by phase (hbm, compute, launch_overhead, ...); `knee` the tokens a
     step from which weights cost compute; `doubling_gain` the (low, high) throughput factor of twice the
-    batch, by the step's parts.
+    batch, by the step's parts; `window` the traced steps' time by phase, part and relief, on which gains are
+    compared.
     """
 
     hardware: dict[str, str] = field(default_factory=dict)
@@ -57,6 +64,7 @@ class TraceFacts:
     others_in_collective: bool | None = None
     clock_drift: float | None = None
     sampler_gap_share: float | None = None
+    window: Window | None = None
 
 
 def assess(signals: Signals, objective: str = "throughput", trace: TraceFacts | None = None) -> Assessment:
@@ -73,23 +81,37 @@ def assess(signals: Signals, objective: str = "throughput", trace: TraceFacts | 
         front_end_candidate(signals),
     ]
     common += [imbalance_candidate(signals, trace)]
+    set_sizes(common, signals, trace.window, objective)
     if objective == "itl":
         found = assess_itl(signals, trace, common)
     elif objective == "ttft":
         found = assess_ttft(signals, trace, common)
-    elif objective == "e2e":
+    elif objective == "e2e" and not (trace.window is not None and closed(signals)):
         found = assess_e2e(signals, trace, common)
     else:
-        found = [*common, demand_candidate(signals, trace, common)]
-        hardware = hardware_candidate(trace, "throughput")
+        # In a closed loop a request takes clients / throughput: what limits one limits the other, but for the load itself.
+        found = [*common]
+        found += [demand_candidate(signals, trace, common)] if objective == "throughput" else []
+        hardware = None if trace.window else hardware_candidate(trace, "throughput")
         found += [hardware] if hardware else []
-    return conclude(objective, found, signals)
+    found += step_limits(found, signals, trace.window, objective)
+    return conclude(objective, found, signals, trace.window)
 
 
-def conclude(objective: str, found: list[Candidate], signals: Signals) -> Assessment:
-    """Order candidates and name the limits: the best supported one, and those that bind together with it."""
+def conclude(
+    objective: str, found: list[Candidate], signals: Signals, window: Window | None = None
+) -> Assessment:
+    """Order candidates and name the limits: the best supported one, and those that bind together with it.
+
+    With a window all gains are known and decide; without one the evidence for each candidate does.
+    """
     order = {"supported": 0, "possible": 1, "not_assessed": 2, "refuted": 3}
-    found = sorted(found, key=lambda c: (order[c.status], -c.confidence))
+    dark = window.unknown(objective) if window is not None and window.of(objective) else 0.0
+    if window is not None:
+        by_gain(found, dark)
+        found = sorted(found, key=lambda c: (order[c.status], -c.confidence * max(0.0, middle(c))))
+    else:
+        found = sorted(found, key=lambda c: (order[c.status], -c.confidence))
     for c in found:
         if c.status == "refuted" and c.against:
             c.statement = "not so: " + "; ".join(_seen(r) for r in c.against)
@@ -105,15 +127,21 @@ def conclude(objective: str, found: list[Candidate], signals: Signals) -> Assess
             objective, ["inconclusive"], found, missing, "no limit is carried by the evidence given"
         )
     best = supported[0]
+    if window is not None and best.limit in STEP_LIMITS and dark > middle(best) + TIE:
+        missing.insert(0, NEED_COSTS)
+        note = f"{dark:.0%} of the traced steps' time is of unknown nature, more than any known limit holds"
+        return Assessment(objective, ["inconclusive"], found, missing, note)
     limits = [best.limit]
     # limits that bind at once: the batch is at its slots while the pool is full; relieving one alone changes
     # little
     for other in supported[1:]:
-        if other.limit not in limits and other.confidence >= TOGETHER and _together(best, other):
+        if other.limit in limits or not _together(best, other):
+            continue
+        if best.relief == other.relief if window is not None else other.confidence >= TOGETHER:
             limits.append(other.limit)
     if len(limits) > 1:
         # the gain of a larger batch needs both reliefs: less certain that this pair is what helps most
-        for c in supported:
+        for c in supported if window is None else ():
             c.confidence = min(c.confidence, BOTH)
     note = "bind together: relieving one alone meets the other" if len(limits) > 1 else ""
     return Assessment(objective, limits, found, missing, note)

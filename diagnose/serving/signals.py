@@ -251,6 +251,11 @@ def _kv(s: Signals, e: Evidence, computed: float | None) -> None:
     elif prompts and submitted and prompts > submitted * 1.02:
         text = "prompt tokens computed beyond those submitted"
         s.recomputed_share = Fact(1 - submitted / prompts, "share", "derived", text)
+    elif total and prompts and s.resident_tokens:
+        # counters of one source over one span; the victim's tokens are computed once more
+        lost_tokens = total * s.resident_tokens.value
+        text = "preemptions x the tokens a sequence holds, of all prompt tokens computed"
+        s.recomputed_share = Fact(lost_tokens / (lost_tokens + prompts), "share", "derived", text)
     hits = sum(x.value for x in e.samples if x.metric == "prefix_hits")
     looked = sum(x.value for x in e.samples if x.metric == "prefix_queries")
     gauge = [v for _, v in engine_totals(e, "prefix_hit_rate")]

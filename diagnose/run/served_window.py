@@ -1,0 +1,79 @@
+"""The traced window that the serving limits are judged on, read from a finished diagnosis."""
+
+from diagnose.contract import Diagnosis, KernelRow, Phase
+from diagnose.devices import Roofs
+from diagnose.serving.limit_window import PhaseTime, Window
+from diagnose.serving.model_config import ModelConfig
+
+KERNEL_BUCKETS = ("compute", "hbm", "floor", "inefficient", "unmodelled")
+GROUPS = {
+    "weights": ("gemm", "gemv", "splitk_epilogue"),
+    "experts": ("moe_gemm",),
+    "packed": ("gemm_lowp", "gemm_w4a16"),
+    "kv": ("attn_decode", "attn_prefill", "mla", "attn_merge"),
+}
+"""Kernel families whose time answers to a larger batch in one way."""
+RELIEF_OF_UNKNOWN = 0.5
+"""A kernel of unknown nature may be at a roof: doubling that resource would free half of it."""
+
+
+def served_window(
+    d: Diagnosis, roofs: Roofs | None, model: ModelConfig | None, knee: float | None
+) -> Window | None:
+    """The window of the traced steps, None without steps of an engine. `knee`: tokens a step from which weights cost compute."""
+    phases = [p for p in d.phases if p.phase not in ("other",) and p.steps]
+    if not phases:
+        return None
+    plateau = roofs.plateau_bandwidth if roofs is not None else None
+    rows = tuple(_phase(d, p, plateau) for p in phases)
+    growth = None
+    decode = next((r for r in rows if r.phase == "decode"), rows[0])
+    if model is not None and model.experts and decode.tokens:
+        growth = model.expected_experts(2 * decode.tokens) / model.expected_experts(decode.tokens)
+    return Window(tuple(r for r in rows if r.ns > 0), knee, growth)
+
+
+def _phase(d: Diagnosis, p: Phase, plateau: float | None) -> PhaseTime:
+    split = p.attribution_ns
+    observed = float(p.wall_ns - split["unobserved"])
+    relief: dict[str, float] = {}
+    for h in d.hypotheses:
+        # one claim a rule and phase; the first device's stand for all (ranks are compared elsewhere)
+        if h.phase == p.phase and h.score and h.id.endswith(f"@{p.phase}") and h.status != "not_assessed":
+            relief[h.limit] = relief.get(h.limit, 0.0) + h.score
+    if "hbm" in relief and plateau:
+        relief["hbm"] *= _streaming(d.kernels, p.phase, plateau)
+    parts = _parts(d.kernels, p, split, observed) if observed else {}
+    unknown = 0.0
+    if observed:
+        unknown = (RELIEF_OF_UNKNOWN * split["unmodelled"] + split["idle_other"]) / observed
+    total = sum(v or 0 for k, v in p.tokens.items() if k in ("prefill", "decode"))
+    return PhaseTime(p.phase, observed, relief, unknown, parts, total / p.steps if total else None, p.steps)
+
+
+def _streaming(kernels: list[KernelRow], phase: str, plateau: float) -> float:
+    """Share of the memory-bound kernels' time that is bytes over the sustained rate. The rest (start, ramp, tail of each
+    kernel) stays when the memory gets faster: H100 to H200 is worth less than its bandwidth says."""
+    mine = [k for k in kernels if k.phase == phase and k.bound == "hbm"]
+    whole = sum(k.time_ns for k in mine)
+    moved = sum(k.time_ns * min(1.0, k.gbps * 1e9 / plateau if k.gbps else 1.0) for k in mine)
+    return moved / whole if whole else 1.0
+
+
+def _parts(kernels: list[KernelRow], p: Phase, split: dict[str, int], observed: float) -> dict[str, float]:
+    """Shares of the phase's time by part: exclusive time of each bucket, divided over families as its kernels' time is."""
+    out = {
+        bucket: ns / observed
+        for bucket, ns in split.items()
+        if ns and bucket not in (*KERNEL_BUCKETS, "unobserved")
+    }
+    for bucket in KERNEL_BUCKETS:
+        mine = [k for k in kernels if k.phase == p.phase and k.bound == bucket]
+        whole = sum(k.time_ns for k in mine)
+        for k in mine:
+            kind = next((name for name, families in GROUPS.items() if k.family in families), "other")
+            part = f"{bucket}:{kind}"
+            out[part] = out.get(part, 0.0) + split[bucket] / observed * k.time_ns / whole
+        if not whole and split[bucket]:
+            out[f"{bucket}:other"] = split[bucket] / observed
+    return out

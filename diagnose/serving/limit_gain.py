@@ -1,0 +1,222 @@
+"""What relieving a limit of the service is worth: the (low, high) share of the objective's time that it frees.
+
+A cap on the batch (KV pool, slots) is relieved by twice of it, the load by twice the clients: the batch then grows until the
+queue is empty or the next cap is met, and the traced step's parts say what a larger batch gains. In a closed loop of N
+clients Little's law ties the figures: a request takes N / X, so its latency falls as throughput X rises, and the queue in
+front of B running requests takes (N - B) / X. A gain that no source bounds is None.
+"""
+
+from dataclasses import dataclass
+
+from diagnose.serving.limit_types import threshold
+from diagnose.serving.limit_window import Window
+from diagnose.serving.signals import Signals
+
+Share = tuple[float, float]
+DOUBLED = 2.0
+RAMP = 0.03
+"""Start and end of a benchmark run dilute what the steady part gains."""
+QUEUE_DOUBT = 0.12
+"""Queue time by Little's law holds for a steady load; bursts and drains of real runs leave it by about this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How far the batch can grow, as factors on the sequences running now; None is unknown (no bound).
+
+    `queue`: all that waits running too; `slots` and `pool`: up to that cap.
+    """
+
+    queue: float | None
+    slots: float | None
+    pool: float | None
+
+    def ratio(self, *caps: float | None) -> float:
+        """Growth when a cap is doubled: twice, unless the queue empties or another cap stops it first."""
+        return max(1.0, min([DOUBLED, *(c for c in (self.queue, *caps) if c is not None)]))
+
+
+def room(s: Signals) -> Room | None:
+    """The room of the batch; None when the running requests are unknown."""
+    if s.running is None or s.running.value <= 0:
+        return None
+    now = s.running.value
+    waiting = s.waiting_mean or s.waiting
+    queue = (now + waiting.value) / now if waiting else None
+    if s.offered and (queue is None or closed(s)):
+        # clients that wait for an answer may be queued in front of the engine as well
+        queue = max(1.0, queue or 1.0, s.offered.value / now)
+    slots = s.slot_cap.value / now if s.slot_cap else None
+    pool = s.fits.value / now if s.fits else None
+    return Room(queue, slots, pool)
+
+
+def batch_relief(window: Window, ratio: float) -> Share:
+    """Share of the time per output token that goes at `ratio` times the sequences."""
+    low, high = window.time_factor(ratio)
+    if ratio <= 1.0:
+        return 0.0, 0.0
+    return 1 - high - RAMP, 1 - low
+
+
+def closed(s: Signals) -> bool:
+    """Whether clients wait for their answers before they ask again (a fixed number in flight)."""
+    return bool(s.offered and s.open_rate is None and s.offered.text.startswith("client's cap"))
+
+
+def cap_relief(s: Signals, window: Window | None, objective: str, ratio: float) -> Share | None:
+    """Share of the objective's time freed when a cap lets `ratio` times the sequences run; below 0 where it costs."""
+    if window is None:
+        return None
+    low, high = batch_relief(window, ratio)
+    if objective == "throughput" or (objective == "e2e" and closed(s)):
+        return low, high
+    itl = _itl_change(window, ratio)
+    if objective == "itl":
+        return itl
+    first = queue_relief(s, ratio, (low, high))
+    if first is None or objective == "ttft":
+        return first
+    share = first_share(s)
+    if share is None:
+        return None
+    return tuple(share * first[i] + (1 - share) * itl[i] for i in (0, 1))  # type: ignore[return-value]
+
+
+def _itl_change(window: Window, ratio: float) -> Share:
+    """The gap between tokens is the step: at `ratio` times the batch it takes ratio x the time per token."""
+    low, high = window.time_factor(ratio)
+    return 1 - ratio * high, 1 - ratio * low
+
+
+def queue_relief(s: Signals, ratio: float, gain: Share) -> Share | None:
+    """Share of mean TTFT freed: `ratio` times the sequences run, each step of the queue passing faster by `gain`."""
+    share, where = queue_part(s), room(s)
+    if share is None or where is None or where.queue is None:
+        return None
+    waiting = where.queue - 1.0
+    if waiting <= 0 or ratio <= 1:
+        return 0.0, 0.0
+    left = max(0.0, where.queue - ratio) / waiting
+    edges = sorted(share * (1 - left * (1 - g)) for g in gain)
+    return max(0.0, edges[0] - QUEUE_DOUBT * share * left), min(0.98, edges[1] + QUEUE_DOUBT * share * left)
+
+
+def queue_part(s: Signals) -> float | None:
+    """Queue time as a share of mean TTFT; 0 where nobody waits."""
+    if s.queue_share is not None:
+        return s.queue_share.value
+    if s.waiting_share is not None and s.waiting_share.value <= threshold("idle_queue"):
+        return 0.0
+    return None
+
+
+def first_share(s: Signals) -> float | None:
+    """Mean TTFT as a share of the whole request; None where either is unknown."""
+    if s.ttft_ms is None or s.e2e_ms is None or s.e2e_ms.value <= 0:
+        return None
+    return min(1.0, s.ttft_ms.value / s.e2e_ms.value)
+
+
+def load_relief(s: Signals, window: Window | None) -> Share | None:
+    """Share of the time per token freed by twice the load, where nobody waits: the batch grows until a cap is met."""
+    where = room(s)
+    if window is None or where is None:
+        return None
+    return batch_relief(window, max(1.0, min(c for c in (DOUBLED, where.slots, where.pool) if c is not None)))
+
+
+def open_relief(s: Signals, window: Window | None) -> Share:
+    """The same for an arrival rate that is kept up with: throughput is the rate, so twice of it halves the time per token
+    as far as the batch may grow for it."""
+    where = room(s)
+    if window is None or where is None:
+        return 0.3, 0.5
+    top = min(c for c in (8.0, where.slots, where.pool) if c is not None)
+    low, high = batch_relief(window, max(1.0, top))
+    return min(0.45, low), min(0.5, high)
+
+
+def hardware_relief(s: Signals, window: Window, objective: str, queue_is_a_cap: bool) -> dict[str, Share]:
+    """Share of the objective's time freed by each limit inside the steps, by limit."""
+    out: dict[str, Share] = {}
+    if objective == "throughput" and keeps_up(s):
+        return out  # throughput is the arrival rate, whatever the device does
+    if objective == "e2e" and not closed(s):
+        return _mixed(s, window, queue_is_a_cap)
+    whole = "throughput" if objective in ("throughput", "e2e") else objective
+    if objective == "ttft":
+        return _first(s, window, queue_is_a_cap)
+    for limit, share in window.relief(whole).items():
+        out[limit] = _about(share, window.spread(whole, limit))
+    return out
+
+
+def keeps_up(s: Signals) -> bool:
+    """Whether an open arrival rate is served as it comes."""
+    return bool(
+        s.open_rate and s.request_s and s.request_s.value >= threshold("keeps_up") * s.open_rate.value
+    )
+
+
+def _about(share: float, spread: float) -> Share:
+    doubt = max(0.08 * share, spread)
+    return max(0.0, share - doubt), min(0.98, share + doubt)
+
+
+def _first(s: Signals, window: Window, queue_is_a_cap: bool) -> dict[str, Share]:
+    """A prompt's own steps, and the queue: behind a cap it passes as the service does, else as prompts are computed."""
+    part = queue_part(s)
+    if part is None:
+        return {}
+    own, service = window.relief("ttft"), window.relief("throughput")
+    queue = service if queue_is_a_cap else own
+    if not own and part < threshold("queue_share"):
+        return {}
+    out = {}
+    for limit in set(own) | set(queue):
+        share = part * queue.get(limit, 0.0) + (1 - part) * own.get(limit, 0.0)
+        kind = "throughput" if queue_is_a_cap else "ttft"
+        out[limit] = _about(
+            share, part * window.spread(kind, limit) + (1 - part) * window.spread("ttft", limit)
+        )
+    return out
+
+
+def _mixed(s: Signals, window: Window, queue_is_a_cap: bool) -> dict[str, Share]:
+    """The whole request of an open load: first token and decode by their share of the time."""
+    share = first_share(s)
+    if share is None:
+        return {}
+    first, rest = _first(s, window, queue_is_a_cap), hardware_relief(s, window, "itl", queue_is_a_cap)
+    out = {}
+    for limit in set(first) | set(rest):
+        a, b = first.get(limit, (0.0, 0.0)), rest.get(limit, (0.0, 0.0))
+        out[limit] = (share * a[0] + (1 - share) * b[0], share * a[1] + (1 - share) * b[1])
+    return out
+
+
+def interference_relief(window: Window) -> Share | None:
+    """Share of mean ITL freed by computing prompts in chunks of CHUNK tokens beside the decodes instead of in steps of their
+    own, for which every running request waits. None without such steps, or without a decode step to compare.
+
+    At least, each chunk carries a token of every running request and saves a decode step. At best the gap becomes that of the
+    new mix, chunk steps (the longer of the chunk and the decode's weights, and its KV) as often as there are chunks a step:
+    prompts wait longer, so fewer decode at a time.
+    """
+    alone = next((p for p in window.phases if p.phase == "prefill"), None)
+    decode = next((p for p in window.phases if p.phase == "decode"), None)
+    if alone is None or decode is None or not (alone.tokens and alone.steps and decode.steps):
+        return None
+    whole = alone.ns + decode.ns
+    chunk, step = alone.ns / alone.steps * min(1.0, CHUNK / alone.tokens), decode.ns / decode.steps
+    saved = min(alone.ns / whole * min(1.0, step / chunk), decode.ns / whole)
+    kv = sum(share for part, share in decode.parts.items() if part.endswith(":kv"))
+    often = min(1.0, alone.tokens * alone.steps / CHUNK / decode.steps)
+    mixed = max(chunk, step * (1 - kv)) + step * kv
+    best = 1 - (often * mixed + (1 - often) * step) * decode.steps / whole
+    return min(saved, best), max(saved, best)
+
+
+CHUNK = 512.0
+"""Tokens of a chunk that keeps the device busy and streams flowing (vLLM's first default)."""

@@ -1,0 +1,133 @@
+"""Sizes of the candidates' reliefs on the traced window, and the limits inside the steps as candidates of their own."""
+
+from diagnose.serving.limit_gain import Share, cap_relief, hardware_relief, room
+from diagnose.serving.limit_rank import TIE, WORTH
+from diagnose.serving.limit_types import Candidate
+from diagnose.serving.limit_window import PROMPT_PHASES, Window
+from diagnose.serving.signals import Fact, Signals
+
+CAPS = ("kv_pool", "slot_cap")
+STEP_QUALITY = 0.95
+NEED_PROMPTS = "a profiler trace that holds prefill steps (those traced only decode)"
+SHOWN = 4
+"""Limits inside the steps that are worth a line each."""
+
+
+def set_sizes(found: list[Candidate], s: Signals, window: Window | None, objective: str) -> None:
+    """Set `relief` of the caps, the budget, the cautious scheduler and the host, in place."""
+    where = room(s)
+    if window is None:
+        return
+    steps = hardware_relief(
+        s, window, objective, any(c.cause in CAPS and c.status == "supported" for c in found)
+    )
+    for c in found:
+        if c.cause in CAPS and where is not None:
+            stop = where.slots if c.cause == "kv_pool" else where.pool
+            c.relief = cap_relief(s, window, objective, where.ratio(stop))
+            if c.cause == "kv_pool" and c.relief:
+                c.relief = _no_recompute(c.relief, s, window, objective)
+        elif c.cause == "conservative" and where is not None:
+            c.relief = cap_relief(s, window, objective, where.ratio(where.slots, where.pool))
+        elif c.cause == "token_budget":
+            c.relief = (0.0, _budget_relief(window))
+        elif c.limit == "scheduling" and c.cause.startswith(("host", "structured")):
+            c.relief = steps.get("scheduling", (0.0, 0.0))
+
+    _pair(found, s, window, objective)
+
+
+def _pair(found: list[Candidate], s: Signals, window: Window, objective: str) -> None:
+    """Pool and slots that stop the batch together: neither alone helps, so both stand for what both would free."""
+    caps = [c for c in found if c.cause in CAPS and c.status == "supported" and c.relief is not None]
+    both = pair_relief(s, window, objective)
+    both = _no_recompute(both, s, window, objective) if both is not None else None
+    if len(caps) == 2 and both is not None and sum(both) > 2 * max(sum(c.relief or (0, 0)) for c in caps):
+        for c in caps:
+            # two changes at once: they come first where they gain TIE more than any one change
+            c.relief = (both[0] - TIE, both[1] - TIE)
+
+
+def pair_relief(s: Signals, window: Window, objective: str) -> Share | None:
+    """Relief of pool and slots together: the batch grows until the queue is empty, at most to twice."""
+    where = room(s)
+    return cap_relief(s, window, objective, where.ratio()) if where is not None else None
+
+
+def _no_recompute(relief: Share, s: Signals, window: Window, objective: str) -> Share:
+    """With a pool that holds them no tokens are computed twice: their share of the prompt steps goes too."""
+    if s.recomputed_share is None or objective == "itl":
+        return relief
+    again = s.recomputed_share.value * _prompt_share(window)
+    return relief[0] + 0.5 * again, relief[1] + again
+
+
+def _prompt_share(window: Window) -> float:
+    whole = sum(p.ns for p in window.phases)
+    return sum(p.ns for p in window.phases if p.phase in PROMPT_PHASES) / whole if whole else 0.0
+
+
+def _budget_relief(window: Window) -> float:
+    """Twice the tokens an iteration: what its prompt steps cost once (weights read, launches) is halved at best."""
+    whole = sum(p.ns for p in window.phases)
+    once = sum(
+        p.ns
+        * sum(
+            share
+            for part, share in p.parts.items()
+            if part == "hbm:weights" or part.startswith(("floor", "idle"))
+        )
+        for p in window.phases
+        if p.phase in PROMPT_PHASES
+    )
+    return 0.5 * once / whole if whole else 0.0
+
+
+def step_limits(found: list[Candidate], s: Signals, window: Window | None, objective: str) -> list[Candidate]:
+    """A candidate for each limit inside the steps that relief would make felt, largest first."""
+    if window is None:
+        return []
+    capped = any(c.cause in CAPS and c.status == "supported" for c in found)
+    sizes = hardware_relief(s, window, objective, capped)
+    made: list[Candidate] = []
+    for limit, (low, high) in sorted(sizes.items(), key=lambda x: -sum(x[1])):
+        if limit == "scheduling" or low + high < 2 * WORTH or len(made) == SHOWN:
+            continue
+        c = Candidate(
+            limit,
+            f"trace_{limit}",
+            "supported",
+            STEP_QUALITY,
+            _statement(window, objective, limit, low, high),
+        )
+        c.relief = (low, high)
+        share = Fact(
+            (low + high) / 2,
+            "share",
+            "derived",
+            f"time that relief of {limit} frees, phases by their time for {objective}",
+        )
+        c.evidence.append(_row("relief", share))
+        for p in window.of(objective):
+            if p.relief.get(limit, 0.0) > 0.02:
+                fact = Fact(p.relief[limit], "share", "derived", f"of the {p.phase} steps, {p.steps} traced")
+                c.evidence.append(_row(f"relief in {p.phase}", fact))
+        made.append(c)
+    if not made and objective == "ttft" and not window.of("ttft"):
+        c = Candidate(
+            "inconclusive", "hardware", "not_assessed", 0.0, "the device's own limit of the first token"
+        )
+        c.missing.append(NEED_PROMPTS)
+        made.append(c)
+    return made
+
+
+def _row(metric: str, fact: Fact) -> dict[str, object]:
+    return {"metric": metric, "value": fact.value, "unit": fact.unit, "threshold": None, "direction": None,
+            "provenance": fact.provenance, "text": fact.text}  # fmt: skip
+
+
+def _statement(window: Window, objective: str, limit: str, low: float, high: float) -> str:
+    phases = [p.phase for p in window.of(objective) if p.relief.get(limit, 0.0) > WORTH]
+    where = " and ".join(phases) or "its"
+    return f"relief of {limit.replace('_', ' ')} would free {max(0.0, low):.0%}-{high:.0%} of the time, by the {where} steps traced"

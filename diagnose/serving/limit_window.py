@@ -1,0 +1,129 @@
+"""The traced window as the service sees it: what each relief would free of an objective's time, and what a larger batch costs.
+
+Every phase counts by the time it takes for the objective. A gap between tokens is every step that runs while a request
+decodes, mixed and prefill steps included; a first token is the queue in front of the engine and the steps that compute the
+prompt; throughput is all of them. Parts of a step follow a larger batch each by its own law, so a gain is a sum over parts.
+"""
+
+from dataclasses import dataclass, field
+from math import hypot, sqrt
+
+PROMPT_PHASES = ("prefill", "mixed")
+NO_PHASE = ("encode", "draft")
+RATIO_NOISE = 0.03
+"""What every part may do besides its law when the batch changes: measured products below the knee move by up to 6 %."""
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseTime:
+    """One phase of the traced window.
+
+    `ns` its observed time; `relief` the share of it that goes when a limit is relieved (compute, memory and links doubled,
+    overheads removed), by limit; `unknown` the share whose nature no evidence tells; `parts` its time by part, as shares
+    that add up to about 1; `tokens` rows of a step's products; `steps` how many were seen.
+    """
+
+    phase: str
+    ns: float
+    relief: dict[str, float] = field(default_factory=dict)
+    unknown: float = 0.0
+    parts: dict[str, float] = field(default_factory=dict)
+    tokens: float | None = None
+    steps: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """All phases of the window. `knee`: tokens a step from which weights cost compute; `expert_growth`: how many times the
+    experts read grow when a step's tokens double (1 when all are read already), None for a dense model."""
+
+    phases: tuple[PhaseTime, ...]
+    knee: float | None = None
+    expert_growth: float | None = None
+
+    def of(self, objective: str) -> tuple[PhaseTime, ...]:
+        """The phases whose time the objective waits for."""
+        mine = tuple(p for p in self.phases if p.phase not in NO_PHASE)
+        if objective == "ttft":
+            return tuple(p for p in mine if p.phase in PROMPT_PHASES)
+        if objective == "itl" and not any(p.phase in ("decode", "mixed") for p in mine):
+            return ()
+        return mine
+
+    def relief(self, objective: str) -> dict[str, float]:
+        """Share of the objective's step time that each relief frees, by limit."""
+        phases = self.of(objective)
+        whole = sum(p.ns for p in phases)
+        out: dict[str, float] = {}
+        for p in phases:
+            for limit, share in p.relief.items():
+                out[limit] = out.get(limit, 0.0) + share * p.ns / whole
+        return out
+
+    def unknown(self, objective: str) -> float:
+        """Share of the objective's step time of unknown nature."""
+        phases = self.of(objective)
+        whole = sum(p.ns for p in phases)
+        return sum(p.unknown * p.ns for p in phases) / whole if whole else 0.0
+
+    def spread(self, objective: str, limit: str) -> float:
+        """How much the mix of phases matters for a limit: the difference of its relief between phases, by the time of the
+        lesser side. A window of few steps knows its own mix only to about one step."""
+        phases = self.of(objective)
+        whole = sum(p.ns for p in phases)
+        if len(phases) < 2 or not whole:
+            return 0.0
+        shares = [p.relief.get(limit, 0.0) for p in phases]
+        count = sum(p.steps for p in phases)
+        return (max(shares) - min(shares)) / (2.0 * sqrt(max(1, count)))
+
+    def time_factor(self, ratio: float) -> tuple[float, float]:
+        """(low, high) time per output token at `ratio` times the sequences, over now. Prompts are computed as before, a
+        token each; what a step costs once is shared by more sequences; idle time that waits for launches hides the growth
+        of the kernels under it."""
+        whole = sum(p.ns for p in self.phases)
+        if not whole or ratio <= 1:
+            return 1.0, 1.0
+        middle = 0.0
+        doubts: dict[str, float] = {}
+        for p in self.phases:
+            named = sum(p.parts.values()) or 1.0
+            weight = p.ns / whole
+            laws = {part: (share / named, *self._law(part, p, ratio)) for part, share in p.parts.items()}
+            mean = (
+                sum(share * (low + high) / 2 for share, low, high in laws.values())
+                if laws
+                else (1 + 1 / ratio) / 2
+            )
+            slack = laws.get("idle_launch", (0.0, 0.0, 0.0))[0]
+            middle += weight * max(1 / ratio, mean - slack / ratio)
+            for part, (share, low, high) in laws.items():
+                # the same part of two phases follows the same unknown law
+                doubts[part] = doubts.get(part, 0.0) + weight * share * (high - low) / 2
+        doubt = hypot(*doubts.values(), RATIO_NOISE * middle)
+        return max(1 / ratio, middle - doubt), min(1.0 + RATIO_NOISE, middle + doubt)
+
+    def _law(self, part: str, p: PhaseTime, ratio: float) -> tuple[float, float]:
+        """(low, high) time of a part per output token at `ratio` times the sequences, over now."""
+        once = 1 / ratio
+        bucket, _, kind = part.partition(":")
+        if part in ("hbm:weights", "hbm:packed"):
+            if self.knee is None or p.tokens is None:
+                return once, 1.0
+            exact = once * max(1.0, ratio * p.tokens / self.knee) / max(1.0, p.tokens / self.knee)
+            return exact, exact
+        if part == "hbm:experts":
+            grown = self.expert_growth
+            exact = once if grown is None else min(1.0, once * (1 + (grown - 1) * min(1.0, ratio - 1)))
+            return exact, (1.0 if grown is None else exact)
+        if bucket == "compute" or kind == "kv":
+            return 1.0, 1.0
+        if bucket in ("floor", "idle_launch", "idle_sync", "idle_device"):
+            return once, once
+        return once, 1.0
+
+
+def doubling(window: Window) -> tuple[float, float]:
+    """(low, high) throughput factor of twice the sequences."""
+    low, high = window.time_factor(2.0)
+    return 1 / high, 1 / low
