@@ -304,6 +304,10 @@ class Diagnosis(Struct):
     memory: dict[str, Any] | None = None
     what_if: list[dict[str, Any]] = []
     what_if_devices: list[dict[str, Any]] = []
+    load: dict[str, Any] | None = None
+    ceiling: dict[str, Any] | None = None
+    useful_batch: dict[str, Any] | None = None
+    quantization: list[dict[str, Any]] = []
     representative: dict[str, Any] | None = None
     counters: list[dict[str, Any]] = []
     rank_summary: dict[str, Any] | None = None

@@ -15,8 +15,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from diagnose.contract import Diagnosis
-from diagnose.reports import evidence, kernels, tables, view
-from diagnose.reports.charts import attribution, counters, latency, memory, roofline, timeline, what_if
+from diagnose.reports import evidence, kernels, serving, tables, view
+from diagnose.reports.charts import (
+    attribution,
+    counters,
+    latency,
+    memory,
+    other_device,
+    roofline,
+    timeline,
+    what_if,
+)
 from diagnose.reports.charts.figure import Column, Figure, Table
 from diagnose.reports.json import to_json
 from diagnose.reports.marker import DATA_ID, MARKER
@@ -64,6 +73,9 @@ SECTIONS = (
     ("provenance", "Provenance"),
 )
 
+# Without a trace these are one paragraph.
+_OF_A_TRACE = {"time", "limits", "roofline", "timeline", "kernels", "ranks"}
+
 # What each section says when the result has nothing for it: what to attach.
 ABSENT = {
     "roofline": "No kernel has both FLOPs and bytes, so there is no roofline. Record shapes (torch profiler: "
@@ -76,8 +88,9 @@ ABSENT = {
     "memory": "Memory and KV cache are unknown. Attach the model's config (--model FILE or NAME) and the "
     "server's start-up log (--log FILE) or its metrics (--metrics FILE) to see the budget, KV bytes per "
     "token and how full the pool ran.",
-    "what_if": "No what-if curve. It needs decode steps, the model's config (--model) and the KV budget "
-    "(--log or --metrics).",
+    "distribution": "Its source holds no latencies; a benchmark result (--bench FILE) or engine metrics (--metrics FILE) do.",
+    "what_if": "No what-if curve. It needs the decode steps of a trace; or, without one, the model (--model), the device "
+    "(--device), the running requests and their KV use (--log or --metrics) and the time per token (--bench).",
     "ranks": "Nothing to put side by side. Give the traces of all ranks in one call (diagnose rank0.json rank1.json …) to see "
     "them side by side and to tell transfer from waiting.",
 }
@@ -92,7 +105,13 @@ def warm_up() -> None:
     import polars  # noqa: F401
 
     assert altair.__version__
-    for template in ("report.html.j2", "layout.html.j2", "macros.html.j2", "kernels.html.j2"):
+    for template in (
+        "report.html.j2",
+        "layout.html.j2",
+        "macros.html.j2",
+        "kernels.html.j2",
+        "serving.html.j2",
+    ):
         _environment().get_template(template)
     page_parts("", "")
 
@@ -198,6 +217,7 @@ def slug(value: object) -> str:
 def _context(d: Diagnosis) -> dict[str, Any]:
     v = d.verdict
     alone = is_alone(d)
+    alone_served = not d.devices and serving.is_served(d)
     cards = view.cards(d)
     first = view.first_trial(d)
     first_card = view.card(first, alone) if first else None
@@ -209,7 +229,8 @@ def _context(d: Diagnosis) -> dict[str, Any]:
     return {
         **page_parts(f"{subject}: {shorten(files, 60)}", d.tool_version),
         "schema": d.schema,
-        "sections": SECTIONS,
+        "sections": [x for x in SECTIONS if not alone_served or x[0] not in _OF_A_TRACE],
+        "served_alone": alone_served,
         "absent": ABSENT,
         "files": files,
         "objective": OBJECTIVE.get(v.objective, words(v.objective)),
@@ -240,15 +261,15 @@ def _context(d: Diagnosis) -> dict[str, Any]:
         "throughput": _throughput(d),
         "representative": evidence.representative(d),
         "latency_sources": evidence.latency_sources(d),
-        "latency_remarks": evidence.latency_remarks(d),
+        "latency_remarks": evidence.latency_remarks(d) + serving.ratio_remarks(d),
         "memory_remarks": evidence.memory_remarks(d),
-        "kv": tables.key_values("KV cache", d.kv),
-        "what_if_devices": [
-            elsewhere
-            for row in d.what_if_devices
-            if (elsewhere := tables.key_values(f"The {row.get('phase')} step on {row.get('device')}", row))
-            is not None
-        ],
+        "kv": serving.kv_table(d),
+        "load": serving.load_table(d),
+        "batch_remarks": serving.batch_remarks(d),
+        "ceiling": serving.ceiling_text(d),
+        "ceiling_table": serving.ceiling_table(d),
+        "quantisation": serving.quantisation_table(d),
+        "quantisation_remarks": serving.quantisation_remarks(d),
         "rank_message": evidence.straggler(d),
         "rank_tables": evidence.rank_tables(d),
         "notes": view.notes(d),
@@ -292,6 +313,7 @@ def _figures(d: Diagnosis) -> dict[str, Figure | list[Figure] | None]:
         "splits": latency.split_figures(d),
         "memory": memory.memory_figure(d),
         "what_if": what_if.what_if_figures(d),
+        "other_devices": other_device.other_device_figures(d),
     }
 
 

@@ -1,7 +1,8 @@
 """The diagnosis as Markdown for a ticket: CommonMark with tables, no HTML but the marker comment."""
 
 from diagnose.contract import Diagnosis
-from diagnose.reports import tables, view
+from diagnose.reports import evidence, serving, tables, view
+from diagnose.reports.charts import latency, memory, other_device, what_if
 from diagnose.reports.charts.attribution import attribution_figure_table
 from diagnose.reports.charts.figure import Table
 from diagnose.reports.kernels import COLUMNS, kernel_lines
@@ -40,6 +41,9 @@ def to_markdown(d: Diagnosis) -> str:
         _limits(d),
         _hypotheses(d),
         _kernels(d),
+        _latency(d),
+        _memory(d),
+        _outlook(d),
         _quality(d),
         _provenance(d),
     ]
@@ -173,6 +177,45 @@ def _kernels(d: Diagnosis) -> str:
     ]
     more = f"\n\nThe {_KERNELS} longest of {count(len(d.kernels))} rows." if len(d.kernels) > _KERNELS else ""
     return "### Kernels\n\n" + "\n".join([_row(heads), _row(rule), *rows]) + more
+
+
+def _tables(*found: Table | None) -> list[str]:
+    return [f"{esc(t.caption)}:\n\n{table(t)}" for t in found if t is not None]
+
+
+def _section(title: str, parts: list[str]) -> str:
+    told = [part for part in parts if part]
+    return "\n\n".join([f"### {title}", *told]) if told else ""
+
+
+def _latency(d: Diagnosis) -> str:
+    figure = latency.latency_figure(d)
+    splits = [f.table for f in latency.split_figures(d)]
+    line = serving.latency_line(d)
+    remarks = evidence.latency_remarks(d) + serving.ratio_remarks(d)
+    message, checks, notes = evidence.representative(d)
+    return _section("Latency and load", [
+        esc(line), *_tables(figure.table if figure else None, evidence.latency_sources(d), *splits), _list(remarks),
+        *_tables(serving.load_table(d)), f"Is the capture representative? {esc(message)}" if message else "", *_tables(checks), _list(notes),
+    ])  # fmt: skip
+
+
+def _memory(d: Diagnosis) -> str:
+    figure = memory.memory_figure(d)
+    return _section(
+        "Memory and KV cache",
+        [*_tables(figure.table if figure else None, serving.kv_table(d)), _list(evidence.memory_remarks(d))],
+    )
+
+
+def _outlook(d: Diagnosis) -> str:
+    curves = what_if.what_if_figures(d)
+    devices = other_device.other_device_figures(d)
+    return _section("What other batches, formats and devices would do", [
+        *_tables(*(f.table for f in curves)), _list(serving.batch_remarks(d)), esc(serving.ceiling_text(d)),
+        *_tables(serving.quantisation_table(d)), _list(serving.quantisation_remarks(d)),
+        *(text for f in devices for text in (*_tables(f.table), esc(f.note))),
+    ])  # fmt: skip
 
 
 def _quality(d: Diagnosis) -> str:

@@ -126,7 +126,7 @@ def quantity(value: float | str | None, unit: str) -> str:
         return byte_size(value * _BYTES_PER[unit])
     if unit == "share":
         return percent(value)
-    if unit == "ratio":
+    if unit in {"ratio", "x"}:
         return f"{sig3(value)} ×"
     whole = float(value).is_integer() and not _RATE.search(unit)
     text = count(int(value)) if whole else sig3(value)
@@ -147,7 +147,7 @@ def interval(low: float | None, high: float | None, unit: str) -> str:
     elif unit == "share":
         low, high = (None if v is None else 100 * v for v in (low, high))
         unit = "%"
-    unit = "×" if unit == "ratio" else unit
+    unit = "×" if unit in {"ratio", "x"} else unit
     suffix = f" {unit}" if unit else ""
     if low is None:
         return f"at most {sig3(high)}{suffix}"

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from diagnose.contract import Diagnosis, Phase
 from diagnose.reports.charts.attribution import phase_bars
 from diagnose.reports.numbers import UNKNOWN, confidence, percent, time_unit
+from diagnose.reports.serving import kv_line, latency_line, outlook_line
 from diagnose.reports.text import clean, keep_units, sentence, shorten
 from diagnose.reports.view import card, facts, first_trial, notes, outside_text
 from diagnose.reports.words import BUCKET, OBJECTIVE, bucket_label, is_alone, limit_name, phase_name, words
@@ -43,6 +44,7 @@ def summary(d: Diagnosis, *, width: int | None = None, color: bool | None = None
     page.block("", [sentence(v.summary)], 3)
     page.block("facts", [_facts_line(d)], 3)
     page.times(d)
+    at = len(page.lines)
     page.block("limits", [_limit_line(p, is_alone(d)) for p in d.phases[:3]], 3)
     if not d.phases:
         page.block("runner-up", [limit_name(v.runner_up) if v.runner_up else "none"], 1)
@@ -50,11 +52,28 @@ def summary(d: Diagnosis, *, width: int | None = None, color: bool | None = None
     page.block("not told", ["; ".join(map(clean, v.could_not_tell)) or "nothing was left open"], 2)
     page.experiment(d)
     page.notes(d)
+    page.insert(at, _served(d, columns, colored))
     return page.text()
+
+
+def _served(d: Diagnosis, width: int, color: bool) -> list[str]:
+    """Latency, KV cache and outlook of a served run."""
+    page = _Page(width, color)
+    for label, line in (("latency", latency_line(d)), ("KV cache", kv_line(d)), ("outlook", outlook_line(d))):
+        if line:
+            page.block(label, [line], 2)
+    return page.lines
 
 
 def _facts_line(d: Diagnosis) -> str:
     value = {f.label: f.value for f in facts(d)}
+    if not d.devices:
+        # What only a trace has is said once.
+        texts = [
+            value[k] if value[k] != UNKNOWN else f"{k} {UNKNOWN}"
+            for k in ("device", "model", "engine", "precision")
+        ]
+        return " · ".join([*texts, "steps, profiler and kernel costs unknown"])
     texts = [
         *(
             value[k] if value[k] != UNKNOWN else f"{k} {UNKNOWN}"
@@ -87,6 +106,10 @@ class _Page:
             lines = [*lines[: MAX_LINES - 1], "… more in the report"]
         return "\n".join(lines) + "\n"
 
+    def insert(self, at: int, lines: list[str]) -> None:
+        """Lines that are told only as far as there is room."""
+        self.lines[at:at] = lines[: max(0, MAX_LINES - len(self.lines))]
+
     def paint(self, text: str, code: str) -> str:
         return f"{code}{text}{_RESET}" if self.color and text else text
 
@@ -118,7 +141,7 @@ class _Page:
             top = sorted(((ns, b) for b, ns in bar.attribution.items() if ns > 0), reverse=True)[:3]
             listed = ", ".join(f"{bucket_label(b)} {percent(ns / bar.total)}" for ns, b in top)
             lines.append(f"{bar.label}: {unit.text(bar.total)} {unit.name} per {bar.per}: {listed}")
-        self.block("time", lines or ["unknown: no trace was given"], 4)
+        self.block("time", lines or ["no trace was given: kernel-level limits are not assessed"], 4)
         if bars and self.color:
             self.lines.append(" " * _LABEL + self._bar(max(bars, key=lambda b: b.total).attribution))
         outside = outside_text(d)

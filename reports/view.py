@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from diagnose.contract import Device, Diagnosis, Evidence, Experiment, Hypothesis, Phase
+from diagnose.contract import Diagnosis, Evidence, Experiment, Hypothesis, Phase
 from diagnose.reports.charts.figure import Column
 from diagnose.reports.numbers import (
     UNKNOWN,
@@ -18,6 +18,7 @@ from diagnose.reports.numbers import (
     quantity,
     time_unit,
 )
+from diagnose.reports.serving import setting
 from diagnose.reports.text import clean, clean_lines, sentence
 from diagnose.reports.words import DIRECTION, SEVERITY_ORDER, STATUS, is_alone, limit_name, phase_name, words
 
@@ -113,11 +114,11 @@ def facts(d: Diagnosis) -> list[Fact]:
     if d.coverage and d.coverage.kernel_time_ns:
         covered = percent(d.coverage.with_cost_ns / d.coverage.kernel_time_ns)
     return [
-        Fact("device", _devices(d.devices)),
+        Fact("device", _devices(d)),
         Fact("model", _model(d)),
-        Fact("engine", _join(s.framework for s in d.source)),
+        Fact("engine", _engine(d)),
         Fact("precision", _precision(d)),
-        Fact("batch and context", _batch(d.phases, is_alone(d))),
+        Fact("batch and context", _batch(d, is_alone(d))),
         Fact("steps analysed", count(steps) if steps else UNKNOWN),
         Fact(
             "profiler",
@@ -133,23 +134,37 @@ def _join(values: Any) -> str:
     return ", ".join(seen) or UNKNOWN
 
 
-def _devices(devices: list[Device]) -> str:
+def _devices(d: Diagnosis) -> str:
     names: dict[str, int] = {}
-    for device in devices:
+    for device in d.devices:
         name = device.name.strip() or device.catalog_key or "unnamed device"
         names[name] = names.get(name, 0) + 1
+    if not names and (told := setting(d, "device")):
+        return told
     return ", ".join(f"{n} × {clean(name)}" if n > 1 else clean(name) for name, n in names.items()) or UNKNOWN
 
 
 def _model(d: Diagnosis) -> str:
     model = d.model or {}
-    return clean(model.get("name") or model.get("id") or model.get("model_type") or "") or UNKNOWN
+    name = clean(model.get("name") or model.get("id") or model.get("model_type") or "")
+    return name or setting(d, "model") or UNKNOWN
+
+
+def _engine(d: Diagnosis) -> str:
+    """The serving engine and version that the evidence names, and the frameworks of the traces."""
+    served = " ".join(x for x in (setting(d, "engine"), setting(d, "engine_version")) if x)
+    frameworks = [s.framework for s in d.source if s.framework]
+    named = [f for f in frameworks if not served or not f.startswith(setting(d, "engine") or " ")]
+    return _join([served, *named])
 
 
 def _precision(d: Diagnosis) -> str:
     """The model's dtype where it is known, else the dtypes of kernels that have one, longest first."""
     model = d.model or {}
-    named = model.get("quantization") or model.get("dtype") or model.get("torch_dtype")
+    stated = next(
+        (v for k in ("quantization", "dtype") if (v := setting(d, k)) not in {"", "none", "auto"}), ""
+    )
+    named = model.get("quantization") or stated or model.get("dtype") or model.get("torch_dtype")
     if named:
         return clean(named)
     time: dict[str, int] = {}
@@ -160,9 +175,9 @@ def _precision(d: Diagnosis) -> str:
     return f"{', '.join(clean(v) for v in ranked)} (from kernels)" if ranked else UNKNOWN
 
 
-def _batch(phases: list[Phase], alone: bool) -> str:
+def _batch(d: Diagnosis, alone: bool) -> str:
     parts = []
-    for p in phases:
+    for p in d.phases:
         if p.sequences is None and p.context_tokens is None:
             continue
         batch = "batch unknown" if p.sequences is None else f"batch {count(p.sequences)}"
@@ -170,6 +185,11 @@ def _batch(phases: list[Phase], alone: bool) -> str:
             "context unknown" if p.context_tokens is None else f"{count(p.context_tokens)} context tokens"
         )
         parts.append(f"{phase_name(p.phase, alone)}: {batch}, {context}")
+    load = d.load or {}
+    if not parts and isinstance(running := load.get("running"), dict):
+        held = load.get("resident_tokens")
+        context = f", {count(round(held['value']))} KV tokens each" if isinstance(held, dict) else ""
+        parts.append(f"{count(running['value'])} running under load{context}")
     return "; ".join(parts) or UNKNOWN
 
 

@@ -1,4 +1,4 @@
-"""What-if over devices: the traced step re-timed on another device's roofs, gaps and floors kept."""
+"""What-if over devices: the step re-timed on another device's roofs, gaps and floors kept."""
 
 from typing import Any
 
@@ -18,13 +18,32 @@ def rates(roofs: Roofs, price: float | None = None) -> Rates:
 def devices(
     d: Diagnosis, here: Roofs | None, others: list[tuple[str, Roofs]], price: float | None
 ) -> list[dict[str, Any]]:
-    """One row a phase and other device; empty without roofs of the device that ran the trace.
+    """One row a phase and other device; empty without roofs of the device it ran on.
 
-    `price` is per hour of the other device, in any currency.
+    Without a trace the decode step is the one built from the evidence (`Diagnosis.useful_batch`), where there is one. `price`
+    is per hour of the other device, in any currency.
     """
-    rows: list[dict[str, Any]] = []
     if here is None:
-        return rows
+        return []
+    rows: list[dict[str, Any]] = []
+    for phase, parts, tokens in _traced(d) if d.devices else _served(d):
+        for key, roofs in others:
+            row = retime(parts, rates(here), rates(roofs, price), tokens)
+            rows.append({
+                "key": key, "phase": phase, "step_ms_here": sum(p.ms for p in parts), "device_here": here.spec.name or here.spec.key,
+                "bandwidth_ratio": _over(roofs.plateau_bandwidth, here.plateau_bandwidth),
+                "memory_ratio": _over(roofs.spec.memory_bytes, here.spec.memory_bytes), **row,
+            })  # fmt: skip
+    return rows
+
+
+def _over(there: float | None, here: float | None) -> float | None:
+    return there / here if there and here else None
+
+
+def _traced(d: Diagnosis) -> list[tuple[str, list[TimedPart], float | None]]:
+    """(phase, parts of its step, tokens of a step) of every phase."""
+    found = []
     for phase in d.phases:
         mine = [
             k for k in d.kernels if k.phase == phase.phase or (phase.phase == "other" and k.phase is None)
@@ -47,10 +66,24 @@ def devices(
             if ns
         ]
         tokens = phase.tokens.get("decode") or phase.tokens.get("prefill")
-        for key, roofs in others:
-            row = retime(parts, rates(here), rates(roofs, price), tokens / phase.steps if tokens else None)
-            rows.append({"key": key, "phase": phase.phase, "step_ms_here": sum(p.ms for p in parts), **row})
-    return rows
+        found.append((phase.phase, parts, tokens / phase.steps if tokens else None))
+    return found
+
+
+def _served(d: Diagnosis) -> list[tuple[str, list[TimedPart], float | None]]:
+    """The decode step that the evidence gives: weights and KV at the memory roof, prefill at the compute roof, and a rest that
+    nothing explains, which may scale or not."""
+    useful = d.useful_batch or {}
+    ms = useful.get("parts_ms")
+    if not isinstance(ms, dict):
+        return []
+    dtype = str((d.model or {}).get("dtype") or "bf16")
+    parts = [
+        TimedPart("hbm", ms["weights"] + ms["kv"], dtype), TimedPart("compute", ms["prefill"], dtype),
+        TimedPart("inefficient", ms["other"], dtype), TimedPart("idle", ms["gap"]), TimedPart("floor", ms["floor"]),
+        TimedPart("communication", ms["communication"]),
+    ]  # fmt: skip
+    return [("decode", [p for p in parts if p.ms > 0], useful.get("now"))]
 
 
 def _time(d: Diagnosis, phase: str, bound: str, dtype: str, dtypes: list[str]) -> float:

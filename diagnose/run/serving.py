@@ -1,5 +1,6 @@
 """Evidence beside the trace: latency, KV, memory, what-if and the limits that only it can show, added to a result."""
 
+import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -12,30 +13,31 @@ from diagnose.contract import (
     Gain,
     Hypothesis,
     Note,
-    Phase,
     Source,
     Verdict,
 )
 from diagnose.devices import Roofs
+from diagnose.run import predictions
 from diagnose.run.served_window import served_window
+from diagnose.run.step_parts import decode_phase, step_parts, trace_facts
+from diagnose.rules.registry import shipped
 from diagnose.rules.serving_experiments import experiment_for
 from diagnose.rules.verdict import words
 from diagnose.serving import evidence_types
 from diagnose.serving.config_findings import config_findings
 from diagnose.serving.evidence import read_evidence
-from diagnose.serving.gap_laws import GapPoint
 from diagnose.serving.kv import check_pool, kv_report
 from diagnose.serving.latency import latency_report
 from diagnose.serving.limit_types import Assessment, Candidate
 from diagnose.serving.limit_window import Window
-from diagnose.serving.limits import TraceFacts, assess
+from diagnose.serving.limits import assess
 from diagnose.serving.memory import memory_report
 from diagnose.serving.model_config import ModelConfig
-from diagnose.serving.parts import caps_from, parts_from_evidence
+from diagnose.serving.parts import caps_from, computed_prompt, engines_of, parts_from_evidence, prompt_ms
 from diagnose.serving.phase_ratio import phase_ratio
 from diagnose.serving.representative import representative_report
-from diagnose.serving.signals import Signals, derive_signals
-from diagnose.serving.what_if import StepParts, batch_curve, marginal_gain, useful_batch
+from diagnose.serving.signals import Fact, Signals, derive_signals
+from diagnose.serving.what_if import StepParts, batch_curve
 
 
 @dataclass(slots=True)
@@ -47,7 +49,7 @@ class Beside:
     tp: int
     pp: int
     ep: int
-    files: list[Path]
+    files: list[tuple[Path, str]]
 
 
 def read(
@@ -78,68 +80,11 @@ def read(
         size(tp, "tp"),
         size(pp, "pp"),
         size(ep, "ep"),
-        [*metrics, *logs, *benches, *settings],
-    )
-
-
-def _decode(d: Diagnosis) -> Phase | None:
-    return next((p for p in d.phases if p.phase == "decode"), None) or next(
-        (p for p in d.phases if p.phase == "mixed"), None
-    )
-
-
-def step_parts(d: Diagnosis, roofs: Roofs | None) -> StepParts | None:
-    """The decode step of the trace in the parts that scale by their own law with the batch; None without one."""
-    phase = _decode(d)
-    if phase is None or not phase.sequences or not phase.steps:
-        return None
-    mine = [k for k in d.kernels if k.phase == phase.phase]
-    per_step = 1e6 * phase.steps
-
-    def total(families: tuple[str, ...]) -> float:
-        return sum(k.time_ns for k in mine if k.family in families) / per_step
-
-    weights = total(("gemm", "gemm_lowp", "gemm_w4a16", "gemv", "moe_gemm", "splitk_epilogue"))
-    kv = total(("attn_decode", "attn_prefill", "mla", "attn_merge"))
-    split = phase.attribution_ns
-    busy = sum(split[b] for b in ("compute", "hbm", "floor", "inefficient", "unmodelled")) / per_step
-    idle = sum(ns for b, ns in split.items() if b.startswith("idle")) / per_step
-    comm = (split["communication"] + split["comm_wait"]) / per_step
-    floor = min(split["floor"] / per_step, max(0.0, busy - weights - kv))
-    other = max(0.0, busy - weights - kv - floor) + split["copy"] / per_step
-    knee = None
-    if roofs is not None:
-        dtype = next((k.dtype for k in mine if k.family == "gemm" and k.dtype), None) or "bf16"
-        # A weight-streaming product has about M FLOPs a byte at 2 bytes an element: the ridge is its knee in tokens.
-        knee = roofs.ridge(dtype)
-    context = (phase.context_tokens or 0.0) / phase.sequences
-    return StepParts(
-        batch=phase.sequences, context=context, weights_ms=weights, kv_ms=kv if context else 0.0, floor_ms=floor, gap_ms=idle,
-        comm_ms=comm, other_ms=other + (0.0 if context else kv), knee=knee,
-    )  # fmt: skip
-
-
-def trace_facts(d: Diagnosis, parts: StepParts | None) -> TraceFacts:
-    """What the trace adds to the judgement of serving limits."""
-    phase = _decode(d)
-    if phase is None:
-        return TraceFacts(hardware={p.phase: p.limit for p in d.phases if p.limit != "inconclusive"})
-    split = phase.attribution_ns
-    observed = phase.wall_ns - split["unobserved"]
-    idle = sum(ns for b, ns in split.items() if b.startswith("idle"))
-    doubling = marginal_gain(parts, parts.batch) if parts else None
-    return TraceFacts(
-        hardware={p.phase: p.limit for p in d.phases if p.limit != "inconclusive"},
-        busy_share=1 - idle / observed if observed else None,
-        between_steps_share=split["idle_scheduling"] / observed if observed else None,
-        gaps=tuple(
-            GapPoint(s.gap_before_ns / 1e6, float(s.sequences))
-            for s in d.steps
-            if s.phase == phase.phase and s.sequences and s.gap_before_ns
-        ),
-        knee=parts.knee if parts else None,
-        doubling_gain=(doubling[0], doubling[1]) if doubling else None,
-        kv_share_of_step=parts.kv_ms / parts.step_ms if parts and parts.step_ms and parts.context else None,
+        [
+            (path, kind)
+            for paths, kind in ((metrics, "metrics"), (logs, "log"), (benches, "benchmark"), (settings, "settings"))
+            for path in paths
+        ],
     )
 
 
@@ -153,12 +98,15 @@ def attach(
 ) -> None:
     """Add what the evidence shows to `d`, and make it answer for `objective`."""
     e, model = beside.evidence, beside.model
-    phase = _decode(d)
+    phase = decode_phase(d)
     step_ms = phase.step_time_ns["p50"] / 1e6 if phase and phase.step_time_ns["p50"] else None
     gaps = [s.gap_before_ns / 1e6 for s in d.steps if phase and s.phase == phase.phase and s.gap_before_ns]
     d.latency = latency_report(e, step_ms, median(gaps) if gaps else None)
     d.kv = kv_report(model, e, beside.tp, beside.pp)
     memory_bytes = next((x.memory_bytes for x in d.devices if x.memory_bytes), None)
+    if roofs is not None and not d.devices:
+        memory_bytes = roofs.spec.memory_bytes
+        e.set("device", roofs.spec.name or roofs.spec.key, "user")
     d.memory = memory_report(model, e, memory_bytes, beside.tp, beside.pp, beside.ep)
     d.engine_config = [{"key": s.key, "value": s.value, "origin": s.origin} for s in e.settings]
     if model is not None:
@@ -167,14 +115,22 @@ def attach(
     parts = step_parts(d, roofs)
     if parts is None and model is not None and roofs is not None:
         parts = parts_from_evidence(model, e, signals, roofs, tp=beside.tp, ep=beside.ep)
+    kv_dtype, engines = e.setting("kv_cache_dtype"), engines_of(e)
+    d.load = {
+        name: {"value": f.value, "unit": f.unit, "provenance": f.provenance, "text": f.text}
+        for name in signals.known()
+        if isinstance(f := getattr(signals, name), Fact)
+    } or None
     if parts is not None:
-        caps = caps_from(signals, slo_itl_ms, slo_ttft_ms)
+        caps = caps_from(signals, slo_itl_ms, slo_ttft_ms, _prompt_ms(beside, roofs), engines)
         if caps.resident_tokens is None and parts.context:
             caps = replace(caps, resident_tokens=parts.context)
         d.what_if = batch_curve(parts, caps)
-        useful = useful_batch(parts, caps)
-        if d.kv is not None:
-            d.kv["useful_batch"], d.kv["useful_batch_stopped_by"] = useful["batch"], useful["stopped_by"]
+        d.useful_batch = predictions.useful(parts, caps)
+    d.ceiling = predictions.ceiling(d, model, signals, roofs, beside.tp, beside.ep, kv_dtype, engines)
+    d.quantization = predictions.quantisation(
+        d, model, parts, roofs, signals, beside.tp, beside.ep, kv_dtype, computed_prompt(e)
+    )
     ratio = phase_ratio(e)
     if ratio is not None and d.latency is not None:
         d.latency["prefill_decode_ratio"] = ratio
@@ -183,7 +139,7 @@ def attach(
         d.representative = representative_report(
             e, batch=phase.sequences, context_per_sequence=context, step_ms=step_ms, steps=phase.steps
         )
-    d.source += [Source(path=p.name, format="evidence") for p in beside.files]
+    d.source += [_source(path, kind) for path, kind in beside.files]
     d.data_quality += [Note(code=n.code, severity=n.severity, message=n.message) for n in e.notes]
     check = check_pool(model, e, beside.tp, beside.pp) if model else None
     for found in config_findings(e, signals, model, check):
@@ -200,6 +156,22 @@ def attach(
         )
     if has_serving(e):
         _judge(d, signals, objective, parts, served_window(d, roofs, model, parts.knee if parts else None))
+
+
+def _source(path: Path, kind: str) -> Source:
+    """An evidence file with its size and hash; a folder of scrapes has neither."""
+    if not path.is_file():
+        return Source(path=path.name, format=kind)
+    with path.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    return Source(path=path.name, format=kind, sha256=digest, bytes=path.stat().st_size)
+
+
+def _prompt_ms(beside: Beside, roofs: Roofs | None) -> float | None:
+    """Least time to compute one mean prompt, prefix hits left out; None where the model, its roofs or its length are unknown."""
+    if beside.model is None or roofs is None:
+        return None
+    return prompt_ms(beside.model, beside.evidence, roofs, tp=beside.tp, ep=beside.ep)
 
 
 def has_serving(e: evidence_types.Evidence) -> bool:
@@ -326,11 +298,23 @@ def _verdict(d: Diagnosis, found: Assessment, made: list[Hypothesis], objective:
     )
 
 
+def without_trace(objective: str) -> list[Hypothesis]:
+    """Every rule that reads a trace, not assessed, naming the trace as what would assess it."""
+    return [
+        Hypothesis(
+            id=f"{rule.id}@run", limit=rule.limit, phase=None, objective=objective, status="not_assessed", confidence=None, gain=None,
+            statement=f"{rule.title}: not assessed", evidence=[], counter_evidence=[],
+            missing=[need.capture for need in rule.required] or ["a profiler trace"], experiment=None, rule=rule.id,
+        )
+        for rule in shipped() if rule.id != "kv-capacity"
+    ]  # fmt: skip
+
+
 def empty(objective: str, version: str) -> Diagnosis:
     """A result without a trace, to which `attach` adds the evidence."""
     return Diagnosis(
         schema=SCHEMA, tool_version=version, source=[], objective=objective, devices=[], attribution_ns=None, coverage=None, phases=[],
-        outside_steps=None, kernels=[], latency=None, kv=None, hypotheses=[],
+        outside_steps=None, kernels=[], latency=None, kv=None, hypotheses=without_trace(objective),
         verdict=Verdict(
             limit="inconclusive", phase=None, objective=objective, confidence=None,
             summary="inconclusive: kernel-level limits were not assessed, there is no trace",
@@ -341,10 +325,15 @@ def empty(objective: str, version: str) -> Diagnosis:
 
 
 def _model(model: ModelConfig, beside: Beside) -> dict[str, Any]:
-    return {
-        "name": model.name, "layers": model.layers, "hidden": model.hidden, "heads": model.heads, "kv_heads": model.kv_heads,
-        "tp": beside.tp, "pp": beside.pp, "ep": beside.ep, "provenance": "derived",
+    weights = None if model.quant and model.quant.note else model.weight_bytes(beside.tp, beside.pp, beside.ep)
+    told: dict[str, Any] = {
+        "name": model.name, "params": model.params, "params_active": round(model.params_active) if model.experts else None,
+        "layers": model.layers, "hidden": model.hidden, "heads": model.heads, "kv_heads": model.kv_heads,
+        "experts": model.experts or None, "experts_per_token": model.experts_per_token or None,
+        "sliding_window": model.sliding_window, "dtype": model.dtype, "quantization": model.quant.label if model.quant else None,
+        "weights_per_gpu_bytes": weights.total if weights else None, "tp": beside.tp, "pp": beside.pp, "ep": beside.ep,
     }  # fmt: skip
+    return {**{k: v for k, v in told.items() if v is not None}, "provenance": "derived"}
 
 
 def _pool(d: Diagnosis) -> float | None:

@@ -4,9 +4,9 @@ and the raw genai-perf profile (experiments with request and response time stamp
 from itertools import pairwise
 from typing import Any
 
+from diagnose.serving.bench_values import add_values
 from diagnose.serving.evidence_types import Evidence, RequestRow
 from diagnose.serving.log_common import model_label
-from diagnose.serving.stats import summary
 
 _MS = {"ms": 1.0, "s": 1e3, "sec": 1e3, "seconds": 1e3, "us": 1e-3, "ns": 1e-6}
 _LATENCY = {
@@ -146,8 +146,7 @@ def _records(rows: list[dict[str, Any]]) -> Evidence:
                 start_s=(start - first) / 1e9 if isinstance(start, (int, float)) else None,
             )
         )  # fmt: skip
-    for stat, value in summary(gaps).items():
-        out.add("itl_ms", value, "bench", stat=stat, computed="true")
+    add_values(out, "itl_ms", gaps)
     _from_requests(out, failed, (last - first) / 1e9)
     return out
 
@@ -188,8 +187,7 @@ def _profile(data: dict[str, Any]) -> Evidence:
                     start / 1e9,
                 )
             )
-    for stat, value in summary(gaps).items():
-        out.add("itl_ms", value, "bench", stat=stat, computed="true")
+    add_values(out, "itl_ms", gaps)
     _from_requests(out, 0, (last - first) / 1e9 if out.requests else 0.0)
     return out
 
@@ -203,8 +201,7 @@ def _from_requests(out: Evidence, failed: int, duration: float) -> None:
     if any(r.output_tokens for r in out.requests):
         columns["tpot_ms"] = [r.itl_ms for r in out.requests]
     for metric, values in columns.items():
-        for stat, value in summary(float(v) for v in values if v is not None).items():
-            out.add(metric, value, "bench", stat=stat, computed="true")
+        add_values(out, metric, [float(v) for v in values if v is not None])
     out.add("completed", len(out.requests), "bench")
     out.add("failed", failed, "bench")
     tokens = [r.output_tokens for r in out.requests if r.output_tokens]

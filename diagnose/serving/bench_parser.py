@@ -13,13 +13,11 @@ from typing import Any
 from diagnose.errors import InputError
 from diagnose.serving.bench_aiperf import looks_like_aiperf, read_aiperf
 from diagnose.serving.bench_trtllm import looks_like_trtllm, read_trtllm
+from diagnose.serving.bench_values import add_values
 from diagnose.serving.evidence_types import Evidence, RequestRow
 from diagnose.serving.settings_parser import from_mapping
-from diagnose.serving.stats import summary
 
 MAX_BYTES = 1 << 30
-SAME_MEAN = 0.02
-"""A mean and the values it was taken from agree within rounding; 2 % apart they are of different things."""
 _LATENCIES = {
     "ttft": "ttft_ms",
     "tpot": "tpot_ms",
@@ -139,13 +137,13 @@ def _from_run(name: str, run: dict[str, Any]) -> Evidence:
             stat = "p50" if m[1] == "median" else m[1]
             stated.add((_LATENCIES[m[2]], stat))
             out.add(_LATENCIES[m[2]], number, "bench", stat=stat)
-    _fill(out, stated, "ttft_ms", [r.ttft_ms for r in requests if r.ttft_ms is not None])
-    _fill(out, stated, "e2e_ms", [r.e2e_ms for r in requests if r.e2e_ms is not None])
+    add_values(out, "ttft_ms", [r.ttft_ms for r in requests if r.ttft_ms is not None], stated)
+    add_values(out, "e2e_ms", [r.e2e_ms for r in requests if r.e2e_ms is not None], stated)
     itls = [float(x) * 1e3 for row in run.get("itls") or [] for x in row]
-    _fill(out, stated, "itl_ms", itls)
-    _fill(out, stated, "tpot_ms", [t for r in requests if (t := _tpot(r)) is not None])
-    _fill(out, set(), "prompt_len", [float(x) for x in run.get("input_lens") or []])
-    _fill(out, set(), "output_len", [float(x) for x in run.get("output_lens") or []])
+    add_values(out, "itl_ms", itls, stated)
+    add_values(out, "tpot_ms", [t for r in requests if (t := _tpot(r)) is not None], stated)
+    add_values(out, "prompt_len", [float(x) for x in run.get("input_lens") or []])
+    add_values(out, "output_len", [float(x) for x in run.get("output_lens") or []])
     if not any(s.metric == "ttft_ms" for s in out.samples):
         out.note("bench-no-ttft", f"{name}: the benchmark states no time to first token")
     return out
@@ -155,20 +153,6 @@ def _tpot(row: RequestRow) -> float | None:
     if row.e2e_ms is None or row.ttft_ms is None or not row.output_tokens or row.output_tokens < 2:
         return None
     return (row.e2e_ms - row.ttft_ms) / (row.output_tokens - 1)
-
-
-def _fill(out: Evidence, stated: set[tuple[str, str]], metric: str, values: list[float]) -> None:
-    """Statistics of the file's own values that the file does not state itself.
-
-    None where the file's mean is not the mean of these values: they are then of something else (chunks of several tokens).
-    """
-    found = summary(values)
-    mean = out.stat(metric, "mean", "bench")
-    if found and mean and abs(found["mean"] / mean - 1) > SAME_MEAN:
-        return
-    for stat, value in found.items():
-        if (metric, stat) not in stated:
-            out.add(metric, value, "bench", stat=stat, computed="true")
 
 
 def _requests(run: dict[str, Any]) -> list[RequestRow]:

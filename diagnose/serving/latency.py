@@ -37,9 +37,35 @@ def from_client(evidence: Evidence, metric: str) -> dict[str, Any] | None:
         return None
     n = evidence.stat(metric, "n", "bench")
     spread = evidence.stat(metric, "std", "bench") or _spread(evidence, metric)
-    return {**out, "count": int(n) if n else None, "max": evidence.stat(metric, "max", "bench"),
-    **({"std": spread} if spread else {}), "source": "client",
-            "provenance": "measured"}  # fmt: skip
+    bins = client_bins(evidence, metric)
+    return {
+        **out, "count": int(n) if n else None, "max": evidence.stat(metric, "max", "bench"),
+        **({"std": spread} if spread else {}), **({"histogram": bins} if bins else {}), "source": "client",
+        "provenance": "measured",
+    }  # fmt: skip
+
+
+def client_bins(evidence: Evidence, metric: str) -> list[dict[str, Any]]:
+    """The benchmark's own values as {low, high, count} in ms, in order; empty where it lists none."""
+    rows = [
+        (float(s.label("low") or 0), float(s.label("high") or 0), int(s.value))
+        for s in evidence.samples
+        if s.metric == metric and s.label("stat") == "bin"
+    ]
+    return [{"low": low, "high": high, "count": n} for low, high, n in sorted(rows)]
+
+
+def engine_bins(rows: list[tuple[float, float]]) -> list[dict[str, Any]]:
+    """Cumulative (upper bound, count) pairs as {low, high, count}, the empty ends left out; high None is the open last bucket."""
+    bins: list[dict[str, Any]] = []
+    below, low = 0.0, 0.0
+    for bound, total in rows:
+        bins.append(
+            {"low": low, "high": None if math.isinf(bound) else bound, "count": int(max(0.0, total - below))}
+        )
+        below, low = max(below, total), bound
+    filled = [i for i, b in enumerate(bins) if b["count"]]
+    return bins[filled[0] : filled[-1] + 1] if filled else []
 
 
 def _spread(evidence: Evidence, metric: str) -> float | None:
@@ -66,7 +92,8 @@ def from_engine(evidence: Evidence, metric: str) -> dict[str, Any] | None:
         out[stat] = found[0] if found else None
         if found:
             bounds[stat] = [found[1], None if math.isinf(found[2]) else found[2]]
-    return {**out, "bounds": bounds}
+    bins = engine_bins(rows)
+    return {**out, "bounds": bounds, **({"histogram": bins} if bins else {})}
 
 
 def distributions(evidence: Evidence, metric: str) -> dict[str, dict[str, Any]]:

@@ -82,6 +82,12 @@ def _size(requests: float) -> int:
     return 1 << max(0, int(requests) - 1).bit_length()
 
 
+def pure_size(pure: dict[int, float], requests: float) -> int:
+    """The size in `pure_decode_ms` nearest to a number of decoding requests."""
+    wanted = _size(requests)
+    return min(sorted(pure), key=lambda s: abs(s - wanted))
+
+
 def itl_split(
     evidence: Evidence, step_period_ms: float | None = None, gap_ms: float | None = None
 ) -> dict[str, Any]:
@@ -94,11 +100,9 @@ def itl_split(
     }  # fmt: skip
     pure = pure_decode_ms(rows)
     if sum(1 for requests, tokens, _ in rows if requests and not tokens) >= MIN_PURE and pure:
-        sizes = sorted(pure)
 
         def base(requests: float) -> float:
-            size = _size(requests)
-            return pure[min(sizes, key=lambda s: abs(s - size))]
+            return pure[pure_size(pure, requests)]
 
         decoding = [r for r in rows if r[0]]
         waits = sum(requests for requests, _, _ in decoding)

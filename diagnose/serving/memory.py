@@ -7,6 +7,7 @@ computed from the config; what the stated parts leave over is shown as one deriv
 the others.
 """
 
+import re
 from typing import Any
 
 from diagnose.serving.evidence_types import Evidence
@@ -22,6 +23,13 @@ def _number(evidence: Evidence, key: str) -> float | None:
         return float(text) if text is not None else None
     except ValueError:
         return None
+
+
+def _graphs_within(evidence: Evidence) -> bool:
+    """Whether the engine counts captured graphs against its budget: vLLM does from 0.12; SGLang's fraction is of weights and
+    pool alone."""
+    m = re.match(r"0\.(\d+)\.", evidence.setting("engine_version") or "")
+    return evidence.setting("engine") == "vllm" and m is not None and int(m[1]) >= 12
 
 
 def memory_report(model: ModelConfig | None, evidence: Evidence, device_bytes: float | None = None,
@@ -59,8 +67,11 @@ tp: int = 1,
     part("activations, peak", activations, "measured")
     part("outside the framework", outside, "measured")
     part("KV pool", pool, "measured")
+    within = _graphs_within(evidence)
     if budget is not None and weights is not None and pool is not None:
-        rest = budget - weights - (activations or 0) - (outside or 0) - pool
+        rest = (
+            budget - weights - (activations or 0) - (outside or 0) - pool - ((graphs or 0) if within else 0)
+        )
         known = activations is not None or sglang
         label = "rest of the budget" if known else "activations and memory outside the framework"
         if rest > 0:
@@ -69,9 +80,22 @@ tp: int = 1,
             notes.append(
                 "the stated parts exceed the budget: the log's figures are of different processes or starts"
             )
-    part("captured graphs", graphs, "measured", "outside the budget in vLLM before 0.12: it comes on top")
+    part(
+        "captured graphs",
+        graphs,
+        "measured",
+        "inside the budget" if within else "outside the budget: it comes on top",
+    )
     if budget is not None and device is not None:
-        part("kept out of the engine's budget", device - budget, "derived", f"1 - {share:g} of device memory")
+        note = f"1 - {share:g} of device memory" + (
+            ", less the captured graphs" if graphs and not within else ""
+        )
+        part(
+            "kept out of the engine's budget",
+            device - budget - ((graphs or 0) if not within else 0),
+            "derived",
+            note,
+        )
     ratio = None
     if loaded and computed:
         ratio = loaded / computed

@@ -1,7 +1,9 @@
 """Quantiles of samples and of cumulative histogram buckets."""
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 
 def quantile(values: Sequence[float], q: float) -> float:
@@ -25,6 +27,34 @@ def summary(values: Iterable[float]) -> dict[str, float]:
         "p99": quantile(rows, 0.99),
         "min": rows[0], "max": rows[-1], "n": float(len(rows)),
     }  # fmt: skip
+
+
+BINS_A_DECADE = 20
+LINEAR_BINS = 12
+
+
+def histogram(values: Iterable[float]) -> list[tuple[float, float, int]]:
+    """(low, high, count) bins of samples: twenty a decade, or twelve equal ones where the samples span less than half a decade.
+
+    A sample lies in the bin with low <= sample < high, the largest one in the last. Bins between are kept when empty; a single
+    value gives one bin without width.
+    """
+    rows = sorted(v for v in values if math.isfinite(v))
+    if not rows:
+        return []
+    low, high = rows[0], rows[-1]
+    if low == high:
+        return [(low, high, len(rows))]
+    if low > 0 and high / low > math.sqrt(10):
+        first = math.floor(math.log10(low) * BINS_A_DECADE)
+        last = math.ceil(math.log10(high) * BINS_A_DECADE)
+        edges = [10 ** (i / BINS_A_DECADE) for i in range(first, max(last, first + 1) + 1)]
+    else:
+        edges = [low + (high - low) * i / LINEAR_BINS for i in range(LINEAR_BINS + 1)]
+    counts = [0] * (len(edges) - 1)
+    for value in rows:
+        counts[min(max(bisect_right(edges, value) - 1, 0), len(counts) - 1)] += 1
+    return [(a, b, n) for (a, b), n in zip(pairwise(edges), counts, strict=True)]
 
 
 def bucket_quantile(buckets: Sequence[tuple[float, float]], q: float) -> tuple[float, float, float] | None:

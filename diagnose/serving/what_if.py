@@ -149,14 +149,27 @@ def batch_curve(parts: StepParts, caps: Caps, batches: Sequence[float] | None = 
 
 
 def marginal_gain(parts: StepParts, batch: float) -> list[float]:
-    """(low, high) throughput factor of doubling the batch from here: 2 / (step at 2B / step at B), each
-    part by its law.
+    """(low, high) throughput factor of doubling the batch from here: 2 x (step at B) / (step at 2B), each part by its law.
 
-    Where KV bytes dominate it is near 1, however much KV space there is.
+    A part whose law is open follows the same one at both batches, so its doubt does not count twice; twice the batch never
+    makes more than twice the tokens. Where KV bytes dominate the factor is near 1, however much KV space there is.
     """
-    middle = sum(step_at(parts, batch)) / 2
-    low, high = step_at(parts, 2 * batch)
-    return [2 * middle / high, 2 * middle / low]
+    ratios = [
+        2 * _step(parts, batch, grows, weights) / _step(parts, 2 * batch, grows, weights)
+        for grows in (False, True)
+        for weights in (0, 1)
+    ]
+    return [min(ratios) * (1 - MARGIN), min(2.0, max(ratios) * (1 + MARGIN))]
+
+
+def _step(parts: StepParts, batch: float, grows: bool, weights: int) -> float:
+    """Step time in ms with the open parts flat or growing with the batch, weights at their low (0) or high (1) factor."""
+    grown = batch / parts.batch
+    loose = parts.comm_ms + parts.other_ms + parts.prefill_ms
+    return (
+        parts.weights_ms * weights_factor(parts, batch)[weights] + parts.kv_ms * grown + parts.floor_ms + parts.gap_ms
+        + parts.gap_per_sequence_ms * batch + loose * (grown if grows else 1.0)
+    )  # fmt: skip
 
 
 def crossover_batch(parts: StepParts) -> float | None:

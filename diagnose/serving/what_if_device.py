@@ -63,6 +63,8 @@ def retime(parts: Sequence[TimedPart], here: Rates, there: Rates, tokens_per_ste
                 unknown.append(part.bound)
         low, high = low + part.ms * edges[0], high + part.ms * edges[1]
     conditions = ["same software, clocks not capped, same batch and context", "host gaps and floors as here"]
+    if any(p.bound == "inefficient" for p in parts):
+        conditions.append("time far from both roofs between unchanged and scaled")
     if any(p.bound in {"communication", "copy"} for p in parts):
         conditions.append("links between devices and to the host as here")
     if unknown:

@@ -5,7 +5,7 @@ from typing import Any
 from diagnose.contract import Diagnosis
 from diagnose.devices import Roofs, resolve
 from diagnose.errors import UsageError
-from diagnose.run.serving import step_parts
+from diagnose.run.step_parts import step_parts
 from diagnose.serving.what_if import Caps, batch_curve, step_at
 from diagnose.settle.align import ordinary
 from diagnose.settle.comparable import far, setting

@@ -3,6 +3,7 @@ split."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from diagnose.contract import Diagnosis
@@ -127,51 +128,79 @@ def latency_figure(d: Diagnosis) -> Figure | None:
 
 def distribution_figures(d: Diagnosis) -> list[Figure]:
     """A histogram of each metric whose source holds a distribution (`histogram`: low, high in ms, count)."""
-    import polars as pl
-
     figures: list[Figure] = []
     for name, stats in summaries(d):
-        bins = [b for b in stats.get("histogram") or [] if isinstance(b, dict) and b.get("high") is not None]
-        total = sum(int(b["count"]) for b in bins)
-        if len(bins) < 2 or not total:
-            continue
-        frame = pl.DataFrame(
-            {
-                "low": [float(b["low"]) for b in bins],
-                "high": [float(b["high"]) for b in bins],
-                "count": [int(b["count"]) for b in bins],
-            }
-        ).with_columns(density=pl.col("count") / (pl.col("high") - pl.col("low")))
-        tallest = max(bins, key=lambda b: int(b["count"]))
-        with drawing() as alt:
-            spec = finish(
-                alt.Chart(frame)
-                .mark_rect(color=ACCENT, stroke=BACKGROUND)
-                .encode(
-                    x=alt.X("low:Q", title=f"{name}, ms"),
-                    x2=alt.X2("high:Q"),
-                    y=alt.Y("density:Q", title="requests per ms"),
-                    y2=alt.datum(0),
-                    tooltip=[alt.Tooltip("low:Q"), alt.Tooltip("high:Q"), alt.Tooltip("count:Q")],
-                ),
-                200,
-            )
-        figures.append(
-            Figure(
-                id=f"distribution-{len(figures)}",
-                title=f"{name[0].upper()}{name[1:]}: {percent(int(tallest['count']) / total)} of {total:,} "
-                f"lie between {sig3(float(tallest['low']))} and {sig3(float(tallest['high']))} ms",
-                alt=f"Histogram of {name} over {total} observations in {len(bins)} bins.",
-                height=200,
-                spec=spec,
-                table=Table(
-                    f"Distribution of {name}",
-                    [Column("from", "ms"), Column("to", "ms"), Column("count", provenance="measured")],
-                    [[sig3(float(b["low"])), sig3(float(b["high"])), count(int(b["count"]))] for b in bins],
-                ),
-            )
-        )
+        bins = [b for b in stats.get("histogram") or [] if isinstance(b, dict)]
+        closed = [b for b in bins if b.get("high") is not None]
+        if len(closed) >= 2 and any(int(b["count"]) for b in closed):
+            figures.append(_distribution(len(figures), name, stats, bins, closed))
     return figures
+
+
+def _ratio_axis(alt: Any, title: str, low: float, high: float) -> Any:
+    """A logarithmic axis from `low` to `high` with labels at 1, 2 and 5 of each decade, fewer where there are many decades."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    steps = (1, 2, 5) if len(decades) <= 4 else (1,)
+    values = [v for k in decades for s in steps if low <= (v := s * 10.0**k) <= high]
+    scale = alt.Scale(type="log", nice=False, domain=[low, high])
+    return alt.X("low:Q", title=title, scale=scale, axis=alt.Axis(values=values, format=",~g"))
+
+
+def _distribution(
+    index: int, name: str, stats: dict[str, Any], bins: list[dict[str, Any]], closed: list[dict[str, Any]]
+) -> Figure:
+    """Shares by the width of their bin, so that wide buckets do not look full. A scale of ratios where the bins span more than
+    threefold; a first bin from 0 is then drawn from half its end."""
+    import polars as pl
+
+    total = sum(int(b["count"]) for b in bins)
+    beyond = total - sum(int(b["count"]) for b in closed)
+    lows = [float(b["low"]) or float(b["high"]) / 2 for b in closed]
+    highs = [float(b["high"]) for b in closed]
+    frame = pl.DataFrame(
+        {"low": lows, "high": highs, "count": [int(b["count"]) for b in closed]},
+    )
+    wide = lows[0] > 0 and highs[-1] / lows[0] > 3
+    if not wide:
+        frame = frame.with_columns(low=pl.Series([float(b["low"]) for b in closed]))
+    width = (pl.col("high") / pl.col("low")).log10() * 20 if wide else pl.col("high") - pl.col("low")
+    frame = frame.with_columns(density=100 * pl.col("count") / total / width)
+    tallest = max(closed, key=lambda b: int(b["count"]))
+    what = "gaps" if name == METRICS["itl_ms"] else "requests"
+    with drawing() as alt:
+        x: Any = (
+            _ratio_axis(alt, f"{name}, ms, log scale", lows[0], highs[-1])
+            if wide
+            else alt.X("low:Q", title=f"{name}, ms", scale=alt.Scale(zero=False, nice=False))
+        )
+        spec = finish(
+            alt.Chart(frame.with_columns(pl.col("density").round_sig_figs(4)))
+            .mark_rect(color=ACCENT, stroke=BACKGROUND)
+            .encode(
+                x=x,
+                x2=alt.X2("high:Q"),
+                y=alt.Y("density:Q", title=f"% of {what} per {'1.12 ×' if wide else 'ms'}"),
+                y2=alt.datum(0),
+                tooltip=[alt.Tooltip("low:Q"), alt.Tooltip("high:Q"), alt.Tooltip("count:Q")],
+            ),
+            200,
+        )
+    source = clean(stats.get("source"))
+    return Figure(
+        id=f"distribution-{index}",
+        title=f"{name[0].upper()}{name[1:]}: {percent(int(tallest['count']) / total)} of {total:,} {what} "
+        f"lie between {sig3(float(tallest['low']))} and {sig3(float(tallest['high']))} ms",
+        alt=f"Histogram of {name} over {total} observations in {len(closed)} bins"
+        + (f", as the {source} saw it." if source else "."),
+        height=200,
+        spec=spec,
+        table=Table(
+            f"Distribution of {name}",
+            [Column("from", "ms"), Column("to", "ms"), Column("count", provenance="measured")],
+            [[sig3(float(b["low"])), sig3(b.get("high"), "no end"), count(int(b["count"]))] for b in bins],
+        ),
+        note=f"{count(beyond)} lie beyond the last bucket, above {sig3(highs[-1])} ms." if beyond else "",
+    )
 
 
 def split_figures(d: Diagnosis) -> list[Figure]:

@@ -91,12 +91,13 @@ def memory_figure(d: Diagnosis) -> Figure | None:
             height,
         )
     kv = sum(size for name, size, _ in parts if "kv" in name.lower())
+    of = byte_size(whole) if total else f"{byte_size(whole)} that are known"
     if kv:
-        title = f"The KV pool gets {byte_size(kv)} of {byte_size(whole)} ({percent(kv / whole)})"
+        title = f"The KV pool gets {byte_size(kv)} of {of} ({percent(kv / whole)})"
     else:
         name, size, _ = max(parts, key=lambda part: part[1])
         known = shorten(name, 40)
-        title = f"{known[0].upper()}{known[1:]}: {byte_size(size)} of {byte_size(whole)} ({percent(size / whole)}); KV pool unknown"
+        title = f"{known[0].upper()}{known[1:]}: {byte_size(size)} of {of} ({percent(size / whole)}); KV pool unknown"
     return Figure(
         id="memory-chart",
         title=title,
@@ -123,5 +124,7 @@ def memory_figure(d: Diagnosis) -> Figure | None:
                 for name, size, origin in parts
             ],
         ),
-        note=f"The dashed line is the whole device, {byte_size(whole)}.",
+        note=f"The dashed line is the whole device, {byte_size(whole)}."
+        if total
+        else "The device's size is unknown: it needs --device, or a trace. The dashed line is the sum of what is known.",
     )

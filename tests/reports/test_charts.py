@@ -1,5 +1,6 @@
 """Specs are valid Vega-Lite and carry the numbers of the result."""
 
+import math
 from typing import Any
 
 import altair as alt
@@ -181,10 +182,21 @@ def test_memory_takes_plain_byte_keys_too() -> None:
 
 
 def test_latency_histogram_has_density_not_counts(case: Any) -> None:
-    figure = latency.distribution_figures(case("serving_only"))[0]
+    d = case("serving_only")
+    rows = data(latency.distribution_figures(d)[0], "density")
+    # 0 to 3000 ms on a scale of ratios, the first bin drawn from half its end: 40 % over a doubling, 12 % over a tripling
+    assert rows[0]["density"] == pytest.approx(40 / (20 * math.log10(2)), rel=1e-3)
+    assert rows[3]["density"] == pytest.approx(12 / (20 * math.log10(3)), rel=1e-3)
+    d.latency["ttft_ms"]["histogram"] = [
+        {"low": 100, "high": 110, "count": 90},
+        {"low": 110, "high": 150, "count": 10},
+        {"low": 150, "high": None, "count": 100},
+    ]
+    figure = latency.distribution_figures(d)[0]
     rows = data(figure, "density")
-    assert rows[0]["density"] == pytest.approx(400 / 250)
-    assert rows[3]["density"] == pytest.approx(120 / 2000)  # the wide tail is not drawn taller than it is
+    # linear: 45 % over 10 ms, 5 % over 40 ms: the wide tail is not drawn taller than it is; half lies in the open bucket
+    assert [r["density"] for r in rows] == pytest.approx([4.5, 0.125])
+    assert "100 lie beyond" in figure.note
 
 
 def test_counters_are_thinned_by_means_not_by_picking() -> None:

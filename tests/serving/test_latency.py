@@ -44,6 +44,30 @@ def test_engine_histogram(make):
     for stat, q in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
         low, high = ttft["bounds"][stat]
         assert low <= np.quantile(values, q, method="inverted_cdf") * 1e3 <= high
+    # buckets up to 0.1, 0.5 and 5 s; the one up to 1 s is empty, none lie beyond
+    assert ttft["histogram"] == [
+        {"low": 0.0, "high": 100.0, "count": 50}, {"low": 100.0, "high": 500.0, "count": 40},
+        {"low": 500.0, "high": 1000.0, "count": 0}, {"low": 1000.0, "high": 5000.0, "count": 10},
+    ]  # fmt: skip
+
+
+def test_histogram_of_the_clients_values_is_numpys(make):
+    rng = np.random.default_rng(11)
+    ttfts = rng.lognormal(0, 1.2, 500)
+    itls = [list(rng.normal(0.02, 0.0005, 9)) for _ in ttfts]
+    report = latency_report(
+        make(bench=bench_json(ttfts=list(ttfts), itls=itls, output_lens=[10] * 500, input_lens=[5] * 500))
+    )
+    for metric, values in (("ttft_ms", ttfts * 1e3), ("itl_ms", np.concatenate(itls) * 1e3)):
+        bins = report[metric]["histogram"]
+        edges = [b["low"] for b in bins] + [bins[-1]["high"]]
+        # edges are printed to six digits: a value may change sides of one only within that
+        counts, _ = np.histogram(values, edges)
+        assert np.abs(counts - [b["count"] for b in bins]).max() <= 1
+        assert sum(b["count"] for b in bins) == len(values)
+    bins = report["ttft_ms"]["histogram"]
+    assert bins[1]["low"] / bins[0]["low"] == pytest.approx(10**0.05, rel=1e-4)  # twenty a decade
+    assert len(report["itl_ms"]["histogram"]) == 12  # within half a decade: equal ones
 
 
 def test_split_of_the_first_token(make):
@@ -161,6 +185,9 @@ def test_prefill_to_decode_in_tokens_and_time(make):
     got = phase_ratio(make(log=vllm_log(iterations=rows), bench=bench))
     assert got["tokens"]["ratio"] == 5
     assert got["time"]["share"] == {"prefill": 0.25, "mixed": 0.3, "decode": 0.45}
+    # of the mixed 60 ms a pure decode step would have taken 10: prefill has 50 + 50 of 200
+    assert got["time"]["prefill_share"] == pytest.approx(0.5)
+    assert got["time"]["decode_share"] == pytest.approx(0.5)
     page = (
         "# scraped_at {t}\n# TYPE vllm:prompt_tokens counter\nvllm:prompt_tokens_total {p}\n"
         "# TYPE vllm:generation_tokens counter\nvllm:generation_tokens_total {g}\n"

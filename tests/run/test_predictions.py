@@ -1,0 +1,160 @@
+"""Ceiling, useful batch and quantising through the whole pipeline, recomputed here by hand."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from diagnose import pipeline
+from diagnose.devices import resolve
+from diagnose.serving.quant_predict import find_ratio
+
+SAMPLES = Path(__file__).parents[2] / "sample_traces"
+# Llama-3.1-8B: 32 layers of q, k, v, o, gate, up, down and two norms, the final norm, embedding and head
+LAYER = 4096 * (4096 + 2 * 1024 + 4096 + 3 * 14336)
+PARAMS = 32 * (LAYER + 2 * 4096) + 4096 + 2 * 128_256 * 4096
+KV_TOKEN = 2 * 32 * 8 * 128 * 2
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336,
+    "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128_256,
+    "torch_dtype": "bfloat16", "tie_word_embeddings": False, "max_position_embeddings": 131_072,
+}  # fmt: skip
+POOL, RUNNING, USAGE = 400_000, 100, 0.30
+RESIDENT = USAGE * POOL / RUNNING
+LINE = (
+    "INFO 10-06 16:00:{:02} [loggers.py:310] Engine 000: Avg prompt throughput: 900.0 tokens/s, Avg generation throughput: "
+    "4000.0 tokens/s, Running: {} reqs, Waiting: 20 reqs, GPU KV cache usage: 30.0%, Prefix cache hit rate: 0.0%\n"
+)
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    (tmp_path / "server.log").write_text(
+        "INFO 10-06 15:56:26 [utils.py:233] non-default args: {'max_num_seqs': 100}\n"
+        f"INFO 10-06 15:56:53 [kv_cache_utils.py:1286] GPU KV cache size: {POOL:,} tokens\n"
+        + "".join(LINE.format(i, RUNNING) for i in range(12))
+    )
+    (tmp_path / "bench.json").write_text(json.dumps({
+        "backend": "vllm", "request_rate": "inf", "max_concurrency": 120, "num_prompts": 500, "duration": 125.0, "completed": 500,
+        "total_input_tokens": 500_000, "total_output_tokens": 500_000, "request_throughput": 4.0, "output_throughput": 4000.0,
+        "mean_ttft_ms": 5000.0, "median_ttft_ms": 4800.0, "p99_ttft_ms": 9000.0, "mean_itl_ms": 24.0, "median_itl_ms": 23.0,
+        "p99_itl_ms": 60.0, "mean_tpot_ms": 24.0,
+    }))  # fmt: skip
+    return tmp_path
+
+
+def run(files, **options):
+    return pipeline.run([files], pipeline.Options(device="h100-sxm", **options))
+
+
+def test_model_and_engine_facts_without_a_trace(files):
+    d = run(files)
+    assert d.model["params"] == PARAMS == 8_030_261_248  # the published count
+    assert d.model["weights_per_gpu_bytes"] == pytest.approx(2 * PARAMS)
+    assert d.model["dtype"] == "bf16"
+    assert any(r["key"] == "device" and "H100" in r["value"] for r in d.engine_config)
+    assert d.load["running"]["value"] == 100 and d.load["slot_cap"]["value"] == 100
+    assert {s.path: s.format for s in d.source} == {"server.log": "log", "bench.json": "benchmark"}
+    assert all(len(s.sha256) == 64 for s in d.source)
+
+
+def test_ceiling_is_bytes_over_bandwidth(files):
+    d = run(files)
+    # all weights but the embedding, of which a token reads one row
+    weights = 2 * (PARAMS - 128_256 * 4096) + 100 * 4096 * 2
+    kv = RUNNING * int(RESIDENT) * KV_TOKEN
+    roofs = resolve("h100-sxm")
+    seconds = weights / roofs.bandwidth(weights) + kv / roofs.bandwidth(kv)
+    assert d.ceiling["weight_bytes"] == pytest.approx(weights, rel=1e-3)
+    assert d.ceiling["kv_bytes"] == kv == 100 * 1200 * 131_072
+    assert d.ceiling["tok_s"] == pytest.approx(RUNNING / seconds, rel=1e-3)
+    assert d.ceiling["achieved_share"] == pytest.approx(4000 * seconds / RUNNING, rel=1e-3)
+    # the whole step at the datasheet's 3.35 TB/s is a bound on any bandwidth: the ceiling lies below it
+    assert d.ceiling["tok_s"] < RUNNING / ((weights + kv) / 3.35e12)
+
+
+def test_ceiling_is_withheld_when_a_condition_fails(files):
+    d = run(files, tp=2)
+    assert d.ceiling["tok_s"] is None
+    assert [c["condition"] for c in d.ceiling["conditions"] if c["holds"] is False] == ["collectives known"]
+    d = pipeline.run([files], pipeline.Options())  # no device: no bandwidth
+    assert d.ceiling["tok_s"] is None
+    assert d.quantization == [] and d.what_if_devices == []
+
+
+def test_useful_batch_stops_at_the_slots_and_its_gain_is_bounded_by_the_parts(files):
+    d = run(files, slo_itl_ms=50.0, slo_ttft_ms=2000.0)
+    u = d.useful_batch
+    assert (u["batch"], u["stopped_by"], u["slots"]) == (100, "slots", 100)
+    assert u["kv_wall"] == pytest.approx(POOL / RESIDENT)
+    ms = u["parts_ms"]
+    assert sum(ms.values()) == pytest.approx(24.0)  # the time per token that was measured
+    grows = ms["kv"] + ms["prefill"] + ms["other"]
+    # between everything open flat and everything open growing, weights flat below the knee of about 276 tokens
+    flat, full = 2 * 24.0 / (24.0 + ms["kv"]), 2 * 24.0 / (24.0 + grows)
+    low, high = u["gain_of_doubling"]
+    assert full * 0.9 < low < full < flat < high < min(2.0, flat * 1.06)
+    assert d.useful_batch["crossover"] == pytest.approx(ms["weights"] / (ms["kv"] / RUNNING))
+    tight = run(files, slo_itl_ms=20.0).useful_batch
+    assert tight["stopped_by"] == "slo_itl" and tight["batch"] < 100
+
+
+def test_quantising_is_share_and_measured_ratio(files):
+    d = run(files)
+    ms = d.useful_batch["parts_ms"]
+    kv = next(r for r in d.quantization if r["method"] == "fp8_kv")
+    ratio = find_ratio("fp8_kv", "h100", 100, None)
+    share, most = ms["kv"] / 24.0, (ms["kv"] + ms["other"]) / 24.0
+    assert kv["low"] == pytest.approx(1 / (1 - share + share / ratio.low))
+    assert kv["high"] == pytest.approx(1 / (1 - most + most / ratio.high))
+    assert kv["pool_tokens"] == 2 * POOL
+    fp8 = next(r for r in d.quantization if r["method"] == "fp8" and r["phase"] == "decode")
+    # projections go from two bytes to one: 32 x LAYER bytes are 53,248 tokens of KV
+    assert fp8["pool_tokens"] == pytest.approx(POOL + 32 * LAYER / KV_TOKEN)
+    assert fp8["low"] < fp8["mid"] < fp8["high"] < 1 / (1 - most)
+    prefill = next(r for r in d.quantization if r["method"] == "fp8" and r["phase"] == "prefill")
+    assert prefill["tokens"] == 1000 and prefill["low"] < 1  # first tokens can get slower
+
+
+def test_nothing_is_asked_of_weights_that_are_8_bit(files):
+    config = {**CONFIG, "quantization_config": {"quant_method": "fp8", "activation_scheme": "dynamic"}}
+    (files / "config.json").write_text(json.dumps(config))
+    assert {r["method"] for r in run(files).quantization} <= {"fp8_kv"}
+
+
+def test_other_device_without_a_trace_scales_the_roofs_only(files):
+    d = run(files, what_if_device=("h200-sxm",), price=4.0)
+    row = d.what_if_devices[0]
+    ms = d.useful_batch["parts_ms"]
+    here, there = resolve("h100-sxm"), resolve("h200-sxm")
+    memory = here.plateau_bandwidth / there.plateau_bandwidth
+    math = here.plateau_compute("bf16") / there.plateau_compute("bf16")
+    best = (
+        (ms["weights"] + ms["kv"]) * memory + ms["prefill"] * math * 0.95 + ms["other"] * min(1, memory, math)
+    )
+    worst = (
+        (ms["weights"] + ms["kv"]) * (memory + 0.05)
+        + ms["prefill"] * math * 1.05
+        + ms["other"] * max(1, memory, math)
+    )
+    assert row["step_ms"] == pytest.approx([best, worst])
+    assert row["tokens_per_price"] == pytest.approx(
+        [100 / t * 1e3 * 3600 / 4.0 for t in reversed(row["step_ms"])]
+    )
+
+
+def test_traced_step_gives_ceiling_and_quantising():
+    sample = SAMPLES / "generated_h100_decode_hbm.json.gz"
+    d = pipeline.run([sample], pipeline.Options(model="llama-3-8b"))
+    phase = next(p for p in d.phases if p.phase == "decode")
+    assert d.ceiling["at"] == "traced steps" and d.ceiling["batch"] == round(phase.sequences)
+    assert d.ceiling["achieved_tok_s"] == pytest.approx(phase.tokens["decode"] / phase.wall_ns * 1e9)
+    assert d.ceiling["achieved_tok_s"] < d.ceiling["tok_s"]
+    row = next(r for r in d.quantization if r["method"] == "fp8" and r["phase"] == "decode")
+    products = sum(
+        k.time_ns
+        for k in d.kernels
+        if k.phase == "decode" and k.family in {"gemm", "gemm_lowp", "gemv"} and k.role != "head"
+    )
+    assert row["share"] == pytest.approx(products / phase.wall_ns)
