@@ -243,7 +243,7 @@ def run(paths: list[Path], options: Options | None = None, progress: Progress | 
     if beside is not None:
         serving.attach(result, beside, objective, roofs, options.slo_ttft_ms, options.slo_itl_ms)
     others = [(name, resolve(name)) for name in options.what_if_device]
-    if others and result.devices:
+    if others:
         from diagnose.run import other_device
 
         result.what_if_devices = other_device.devices(result, roofs, others, options.price)
