@@ -35,7 +35,7 @@ def assign_costs(store: Store, *, arch: str | None = None, element: str | None =
     """
     store.con.execute("DROP TABLE IF EXISTS cost")
     store.con.execute(BY_NAME["cost"].ddl())
-    have = {row[0] for row in store.rows("SELECT table_name FROM information_schema.tables")}
+    have = store.names()
     for name in ("op", "signature", "gpu_copy", "gpu_memset", "step"):
         if name not in have:
             store.con.execute(BY_NAME[name].ddl())

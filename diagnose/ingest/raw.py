@@ -68,7 +68,6 @@ RAW_BY_NAME: dict[str, Table] = {t.name: t for t in RAW}
 
 def ensure_raw(store: Store) -> None:
     """Create, empty, every raw table, and the dictionaries they point into, that the adapter has not written."""
-    have = {row[0] for row in store.rows("SELECT table_name FROM information_schema.tables")}
-    for table in (*RAW, BY_NAME["name"], BY_NAME["signature"]):
-        if table.name not in have:
-            store.con.execute(table.ddl())
+    have = store.names()
+    wanted = (*RAW, BY_NAME["name"], BY_NAME["signature"])
+    store.con.execute("; ".join(table.ddl() for table in wanted if table.name not in have))

@@ -21,7 +21,7 @@ def nominal_clock_hz(roofs: Roofs | None) -> float | None:
 
 def clock_shares(store: Store, roofs: dict[int, Roofs | None]) -> dict[int, float]:
     """By device, the median sampled SM clock over its nominal clock, capped at 1; only devices with samples."""
-    if not store.scalar("SELECT count(*) FROM information_schema.tables WHERE table_name = 'counter'"):
+    if "counter" not in store.names():
         return {}
     out: dict[int, float] = {}
     for device, typical in store.rows(

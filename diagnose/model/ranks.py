@@ -176,7 +176,7 @@ def _members(stores: list[Store], ranks: list[int] | None) -> list[Member]:
 
 def _collectives(store: Store, index: int, member: Member) -> list[Collective]:
     """The collective kernels of a member by end, each with the key that must agree over ranks."""
-    if not store.scalar("SELECT count(*) FROM information_schema.tables WHERE table_name = 'name_family'"):
+    if "name_family" not in store.names():
         write_families(store)
     rows = store.dicts(
         f"SELECT * FROM ({read_sql('diagnose.model', 'ranks_collectives.sql').rstrip().rstrip(';')}) "

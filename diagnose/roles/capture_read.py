@@ -55,7 +55,7 @@ def read_capture(path: Path, arch: str | None, names_for: list[list[str]] | None
     with Store() as store:
         load(path, store)
         link(store)
-        have = {row[0] for row in store.rows("SELECT table_name FROM information_schema.tables")}
+        have = store.names()
         if "captured_launch" not in have:
             store.con.execute(
                 """CREATE TABLE captured_launch (process BIGINT, thread BIGINT, start_ns BIGINT, correlation BIGINT,

@@ -42,13 +42,24 @@ class Store:
         self.con.execute(f"COPY ({select}) TO '{part}' (FORMAT parquet, COMPRESSION snappy)")
         self.con.execute(f"""CREATE OR REPLACE VIEW "{name}" AS SELECT * FROM read_parquet('{part}')""")
 
-    def drop(self, name: str) -> None:
-        """Drop a table or view that `save` wrote, with its Parquet part."""
-        kind = self.scalar("SELECT table_type FROM information_schema.tables WHERE table_name = ?", name)
-        if kind:
-            self.con.execute(f'DROP {"VIEW" if kind == "VIEW" else "TABLE"} "{name}"')
-        for part in self.folder.glob(f"{name}-*.parquet"):
-            part.unlink()
+    def names(self) -> dict[str, str]:
+        """Every table and view of the store by name: `TABLE` or `VIEW`."""
+        # Not information_schema: it binds every view, which costs more than most of our statements.
+        return dict(
+            self.rows(
+                "SELECT table_name, 'TABLE' FROM duckdb_tables() "
+                "UNION ALL SELECT view_name, 'VIEW' FROM duckdb_views() WHERE NOT internal"
+            )
+        )
+
+    def drop(self, *names: str) -> None:
+        """Drop tables and views that `save` wrote, with their Parquet parts; names that are not there are no error."""
+        have = self.names()
+        self.con.execute("; ".join(f'DROP {have[name]} "{name}"' for name in names if name in have))
+        if self._parts:
+            for name in names:
+                for part in self.folder.glob(f"{name}-*.parquet"):
+                    part.unlink()
 
     def insert(self, table: str, rows: list[dict[str, Any]]) -> None:
         """Append a few rows, given by column name, to a table of the schema; make it when it is not there."""
@@ -60,10 +71,8 @@ class Store:
 
     def ensure_tables(self) -> None:
         """Create, empty, every table of the schema that no stage has written, so that a query meets no missing name."""
-        have = {row[0] for row in self.rows("SELECT table_name FROM information_schema.tables")}
-        for table in TABLES:
-            if table.name not in have:
-                self.con.execute(table.ddl())
+        have = self.names()
+        self.con.execute("; ".join(table.ddl() for table in TABLES if table.name not in have))
 
     def rows(self, sql: str, *params: Any) -> list[tuple[Any, ...]]:
         """All rows of a query as tuples."""
