@@ -102,7 +102,6 @@ def warm_up() -> None:
     It is half of a page's cost and needs no result: call it from a thread while the trace is read.
     """
     import altair
-    import polars  # noqa: F401
 
     assert altair.__version__
     for template in (

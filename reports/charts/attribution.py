@@ -6,7 +6,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from diagnose.contract import Attribution, Diagnosis
-from diagnose.reports.charts.figure import FOREGROUND, Column, Figure, Swatch, Table, drawing, finish
+from diagnose.reports.charts.figure import (
+    FOREGROUND,
+    Column,
+    Figure,
+    Rows,
+    Swatch,
+    Table,
+    drawing,
+    finish,
+    significant,
+)
 from diagnose.reports.numbers import percent, sig3, time_unit
 from diagnose.reports.text import clean
 from diagnose.reports.words import BUCKET, bucket_label, is_alone, phase_name
@@ -134,41 +144,21 @@ def _largest_difference(bars: list[Bar]) -> str:
 
 def stacked(bars: list[Bar], id_: str, name: str, title: str) -> Figure:
     """The figure of any list of bars that share one scale."""
-    import polars as pl
-
     unit = time_unit([bar.total for bar in bars])
     used = _used(bars)
     scale = max(bar.total for bar in bars) / unit.scale
-    long = (
-        pl.DataFrame(
-            {
-                "row": [clean(bar.label) for bar in bars for _ in used],
-                "bucket": used * len(bars),
-                "value": [bar.attribution.get(bucket, 0.0) / unit.scale for bar in bars for bucket in used],
-            },
-            schema={"row": pl.String, "bucket": pl.String, "value": pl.Float64},
-        )
-        .with_columns(x2=pl.col("value").cum_sum().over("row"))
-        .with_columns(
-            x=pl.col("x2") - pl.col("value"),
-            fill=pl.col("bucket").replace_strict({k: s.fill for k, s in BUCKET.items()}),
-            ink=pl.col("bucket").replace_strict({k: s.ink for k, s in BUCKET.items()}),
-            label=pl.col("bucket").replace_strict({k: s.label for k, s in BUCKET.items()}),
-            share=pl.col("value") / pl.col("value").sum().over("row"),
-        )
-        .filter(pl.col("value") > 0)
-        .with_columns(pl.col("value", "x", "x2", "share").round_sig_figs(6))
-    )
-    numbers = long.filter(pl.col("x2") - pl.col("x") >= _LABEL_SHARE * scale).with_columns(
-        number=pl.col("value").map_elements(sig3, return_dtype=pl.String),
-        middle=(pl.col("x") + pl.col("x2")) / 2,
-    )
+    parts = [part for bar in bars for part in _parts(bar, used, unit.scale)]
+    numbers: Rows = [
+        {**part, "number": sig3(part["value"]), "middle": (part["x"] + part["x2"]) / 2}
+        for part in parts
+        if part["x2"] - part["x"] >= _LABEL_SHARE * scale
+    ]
     axis = f"{unit.name} per {bars[0].per}"
     height = 34 * len(bars) + 52
     with drawing() as alt:
         y = alt.Y("row:N", sort=None, title=None, axis=alt.Axis(ticks=False, domain=False, labelLimit=150))
         rectangles = (
-            alt.Chart(long)
+            alt.Chart(alt.NamedData("parts"))
             .mark_bar(stroke=FOREGROUND, strokeWidth=0.7, height={"band": 0.72})
             .encode(
                 x=alt.X("x:Q", title=axis, scale=alt.Scale(domain=[0, scale], nice=False)),
@@ -184,9 +174,9 @@ def stacked(bars: list[Bar], id_: str, name: str, title: str) -> Figure:
             )
         )
         layers = [rectangles]
-        if not numbers.is_empty():
+        if numbers:
             layers.append(
-                alt.Chart(numbers)
+                alt.Chart(alt.NamedData("numbers"))
                 .mark_text(fontWeight=600, fontSize=11, stroke=None)
                 .encode(
                     x=alt.X("middle:Q"),
@@ -195,7 +185,7 @@ def stacked(bars: list[Bar], id_: str, name: str, title: str) -> Figure:
                     color=alt.Color("ink:N", scale=None, legend=None),
                 )
             )
-        spec = finish(alt.layer(*layers), height)
+        spec = finish(alt.layer(*layers), height, parts=parts, numbers=numbers)
     return Figure(
         id=id_,
         title=title,
@@ -205,6 +195,25 @@ def stacked(bars: list[Bar], id_: str, name: str, title: str) -> Figure:
         table=_table(bars, used, unit.name, unit.scale, axis),
         legend=bucket_legend(used),
     )
+
+
+def _parts(bar: Bar, used: list[str], scale: float) -> Rows:
+    """The buckets of one bar as stretches from `x` to `x2`, in units of `scale` nanoseconds."""
+    parts: Rows = []
+    end = 0.0
+    total = sum(bar.attribution.get(bucket, 0.0) for bucket in used)
+    for bucket in used:
+        value = bar.attribution.get(bucket, 0.0)
+        if value <= 0:
+            continue
+        start, end = end, end + value / scale
+        style = BUCKET[bucket]
+        parts.append({
+            "row": clean(bar.label), "bucket": bucket, "value": significant(value / scale, 6),
+            "x": significant(start, 6), "x2": significant(end, 6), "share": significant(value / total, 6),
+            "fill": style.fill, "ink": style.ink, "label": style.label,
+        })  # fmt: skip
+    return parts
 
 
 def _used(bars: list[Bar]) -> list[str]:

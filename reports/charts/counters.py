@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from diagnose.contract import Diagnosis
-from diagnose.reports.charts.figure import Column, Figure, Swatch, Table, drawing, finish
+from diagnose.reports.charts.figure import Column, Figure, Rows, Swatch, Table, drawing, finish, significant
 from diagnose.reports.numbers import count, sig3, time_unit
 from diagnose.reports.text import clean, shorten
 
@@ -48,39 +48,33 @@ def _window(d: Diagnosis, series: dict[str, list[tuple[int, float]]]) -> tuple[i
     return min(points[0][0] for points in series.values()), max(points[-1][0] for points in series.values())
 
 
+def _thinned(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
+    """Means over equal runs of samples: a picked sample could hit or miss every peak."""
+    every = max(1, len(points) // _MAX_POINTS)
+    runs = (points[i : i + every] for i in range(0, len(points), every))
+    return [(run[0][0], sum(value for _, value in run) / len(run)) for run in runs]
+
+
 def _figure(
     index: int, unit: str, series: dict[str, list[tuple[int, float]]], available: int, window: tuple[int, int]
 ) -> Figure:
     """One unit's lines over the window."""
-    import polars as pl
-
     start, end = window
     time = time_unit([end - start])
     domain = [0, max(end - start, 1) / time.scale]
-    frames = []
-    for number, (name, points) in enumerate(series.items()):
-        every = max(1, len(points) // _MAX_POINTS)
-        frame = pl.DataFrame(points, schema={"ts": pl.Int64, "value": pl.Float64}, orient="row")
-        # Means over equal runs of samples: a picked sample could hit or miss every peak.
-        frame = (
-            frame.with_row_index()
-            .group_by(pl.col("index") // every, maintain_order=True)
-            .agg(pl.col("ts").first(), pl.col("value").mean())
-        )
-        frames.append(
-            frame.select(
-                x=((pl.col("ts") - start) / time.scale).round_sig_figs(5),
-                y=pl.col("value").round_sig_figs(4),
-                metric=pl.lit(name),
-                stroke=pl.lit(_LINES[number]),
-            )
-        )
+    lines_of: dict[str, Rows] = {
+        f"line{number}": [
+            {"x": significant((ts - start) / time.scale, 5), "y": significant(value, 4), "metric": name, "stroke": _LINES[number]}
+            for ts, value in _thinned(points)
+        ]
+        for number, (name, points) in enumerate(series.items())
+    }  # fmt: skip
     labelled = unit or "value"
     with drawing() as alt:
         lines = []
-        for number, frame in enumerate(frames):
+        for number, rows in enumerate(lines_of):
             lines.append(
-                alt.Chart(frame)
+                alt.Chart(alt.NamedData(rows))
                 .mark_line(color=_LINES[number], strokeDash=_DASHES[number], strokeWidth=1.6)
                 .encode(
                     x=alt.X("x:Q", title=f"time, {time.name}", scale=alt.Scale(domain=domain, nice=False)),
@@ -92,7 +86,7 @@ def _figure(
                     ],
                 )
             )
-        spec = finish(alt.layer(*lines), _HEIGHT)
+        spec = finish(alt.layer(*lines), _HEIGHT, **lines_of)
     means = {name: sum(v for _, v in points) / len(points) for name, points in series.items()}
     top = max(means, key=means.__getitem__)
     return Figure(

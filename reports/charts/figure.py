@@ -94,10 +94,24 @@ def log_axis(alt: Any, channel: Any, field_name: str, title: str, low: float, hi
     )
 
 
-def finish(chart: alt.Chart | alt.LayerChart, height: int) -> dict[str, Any]:
-    """The Vega-Lite spec as a dict: fills its container, which has `height` pixels; styling is the page's."""
+Rows = list[dict[str, Any]]
+
+
+def significant(value: float, digits: int) -> float:
+    """A number with so many significant digits: half of a page's data would be digits that nobody can see."""
+    return float(f"{value:.{digits}g}")
+
+
+def finish(chart: alt.Chart | alt.LayerChart, height: int, **rows: Rows) -> dict[str, Any]:
+    """The Vega-Lite spec as a dict: fills its container, which has `height` pixels; styling is the page's.
+
+    `rows` are the data that the chart names (`alt.NamedData("parts")`): altair would copy each of them for every layer,
+    and a data frame costs more to import than a chart to draw.
+    """
     sized: Any = chart.properties(width="container", height=height)
     spec: dict[str, Any] = sized.to_dict(validate=False)
     spec.pop("config", None)
     spec["height"] = "container"
+    if rows:
+        spec["datasets"] = {**spec.get("datasets", {}), **rows}
     return spec

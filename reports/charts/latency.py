@@ -14,6 +14,7 @@ from diagnose.reports.charts.figure import (
     MUTED,
     Column,
     Figure,
+    Rows,
     Swatch,
     Table,
     drawing,
@@ -49,35 +50,31 @@ def summaries(d: Diagnosis) -> list[tuple[str, dict[str, Any]]]:
 
 def latency_figure(d: Diagnosis) -> Figure | None:
     """Median, p90 and p99 of each metric on one logarithmic millisecond scale."""
-    import polars as pl
-
     found = [(name, stats) for name, stats in summaries(d) if (_number(stats.get("p50")) or 0) > 0]
     if not found:
         return None
-    points = [
+    points: Rows = [
         {"metric": name, "quantile": q, "value": value}
         for name, stats in found
         for q in _QUANTILES
         if (value := _number(stats.get(q))) is not None and value > 0
     ]
-    frame = pl.DataFrame(points)
-    ranges = frame.group_by("metric", maintain_order=True).agg(
-        low=pl.col("value").min(), high=pl.col("value").max()
-    )
+    values = {name: [p["value"] for p in points if p["metric"] == name] for name, _ in found}
+    ranges: Rows = [{"metric": name, "low": min(v), "high": max(v)} for name, v in values.items()]
     height = 38 * len(found) + 52
     # Only the median and p99 are labelled, outwards: labels between them would lie on each other.
-    labels = frame.filter(pl.col("quantile").is_in(["p50", "p99"]))
-    least, most = float(frame["value"].min()), float(frame["value"].max())  # type: ignore[arg-type]
+    labels = [p for p in points if p["quantile"] in ("p50", "p99")]
+    least, most = min(p["value"] for p in points), max(p["value"] for p in points)
     with drawing() as alt:
         y = alt.Y("metric:N", sort=None, title=None, axis=alt.Axis(ticks=False, domain=False, labelLimit=140))
         x = log_axis(alt, alt.X, "value:Q", "milliseconds, log scale", least / 2.5, most * 2.5)
-        dots = alt.Chart(frame)
-        texts = alt.Chart(labels).transform_calculate(
+        dots = alt.Chart(alt.NamedData("points"))
+        texts = alt.Chart(alt.NamedData("labels")).transform_calculate(
             label="datum.quantile + ' ' + format(datum.value, ',.3~r')"
         )
         spec = finish(
             alt.layer(
-                alt.Chart(ranges)
+                alt.Chart(alt.NamedData("ranges"))
                 .mark_rule(color=MUTED, strokeWidth=2)
                 .encode(x=alt.X("low:Q"), x2=alt.X2("high:Q"), y=y),
                 dots.mark_circle(size=90, opacity=1, stroke=BACKGROUND, color=ACCENT).encode(
@@ -97,6 +94,9 @@ def latency_figure(d: Diagnosis) -> Figure | None:
                 ),
             ),
             height,
+            points=points,
+            labels=labels,
+            ranges=ranges,
         )
     provenance = (d.latency or {}).get("provenance")
     columns = [Column("metric", numeric=False), Column("requests"), Column("mean", "ms", provenance)]
@@ -220,17 +220,16 @@ def split_figures(d: Diagnosis) -> list[Figure]:
 
 
 def _split_figure(index: int, metric: str, values: dict[str, float]) -> Figure:
-    import polars as pl
-
     total = sum(values.values())
     colours = [_PARTS[i % len(_PARTS)] for i in range(len(values))]
-    frame = pl.DataFrame({"part": list(values), "ms": list(values.values()), "fill": colours}).with_columns(
-        x2=pl.col("ms").cum_sum(), row=pl.lit(metric)
-    )
-    frame = frame.with_columns(x=pl.col("x2") - pl.col("ms"))
+    rows: Rows = []
+    end = 0.0
+    for colour, (part, ms) in zip(colours, values.items(), strict=True):
+        start, end = end, end + ms
+        rows.append({"part": part, "ms": ms, "fill": colour, "x": start, "x2": end, "row": metric})
     with drawing() as alt:
         spec = finish(
-            alt.Chart(frame)
+            alt.Chart(alt.NamedData("parts"))
             .mark_bar(stroke=BACKGROUND)
             .encode(
                 x=alt.X("x:Q", title="milliseconds", scale=alt.Scale(domain=[0, total], nice=False)),
@@ -240,6 +239,7 @@ def _split_figure(index: int, metric: str, values: dict[str, float]) -> Figure:
                 tooltip=[alt.Tooltip("part:N"), alt.Tooltip("ms:Q", format=".3~r")],
             ),
             92,
+            parts=rows,
         )
     largest = max(values, key=values.__getitem__)
     return Figure(

@@ -12,9 +12,11 @@ from diagnose.reports.charts.figure import (
     MUTED,
     Column,
     Figure,
+    Rows,
     Table,
     drawing,
     finish,
+    significant,
 )
 from diagnose.reports.numbers import byte_size, percent, sig3
 from diagnose.reports.text import shorten
@@ -49,28 +51,21 @@ def memory_figure(d: Diagnosis) -> Figure | None:
     parts = [part for part in parts_of(d.memory) if part[1] > 0]
     if not parts:
         return None
-    import polars as pl
-
-    frame = pl.DataFrame(
-        {
-            "part": [shorten(name, 40) for name, _, _ in parts],
-            "gb": [size / _GB for _, size, _ in parts],
-            "fill": [
-                _KV if "kv" in name.lower() else _FREE if name.lower() == "free" else _PART
-                for name, _, _ in parts
-            ],
-        }
-    ).with_columns(x2=pl.col("gb").cum_sum())
-    frame = frame.with_columns(
-        x=pl.col("x2") - pl.col("gb"),
-        text=pl.col("gb").map_elements(sig3, return_dtype=pl.String),
-    ).with_columns(pl.col("x", "x2", "gb").round_sig_figs(5))
+    rows: Rows = []
+    end = 0.0
+    for name, size, _ in parts:
+        start, end = end, end + size / _GB
+        fill = _KV if "kv" in name.lower() else _FREE if name.lower() == "free" else _PART
+        rows.append({
+            "part": shorten(name, 40), "gb": significant(size / _GB, 5), "fill": fill, "x": significant(start, 5),
+            "x2": significant(end, 5), "text": sig3(size / _GB),
+        })  # fmt: skip
     total = (d.memory or {}).get("total_bytes")
     whole = float(total) if isinstance(total, int | float) and total else sum(size for _, size, _ in parts)
     height = 30 * len(parts) + 56
     top = max(whole, sum(size for _, size, _ in parts)) / _GB * 1.08
     with drawing() as alt:
-        base = alt.Chart(frame)
+        base = alt.Chart(alt.NamedData("parts"))
         y = alt.Y("part:N", sort=None, title=None, axis=alt.Axis(ticks=False, domain=False, labelLimit=150))
         spec = finish(
             alt.layer(
@@ -84,11 +79,13 @@ def memory_figure(d: Diagnosis) -> Figure | None:
                 base.mark_text(align="left", dx=4, fontSize=11, color=FOREGROUND).encode(
                     x=alt.X("x2:Q"), y=y, text="text:N"
                 ),
-                alt.Chart(pl.DataFrame({"x": [whole / _GB]}))
+                alt.Chart(alt.NamedData("whole"))
                 .mark_rule(color=MUTED, strokeDash=[5, 4])
                 .encode(x=alt.X("x:Q")),
             ),
             height,
+            parts=rows,
+            whole=[{"x": whole / _GB}],
         )
     kv = sum(size for name, size, _ in parts if "kv" in name.lower())
     of = byte_size(whole) if total else f"{byte_size(whole)} that are known"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from diagnose.contract import Device, Diagnosis, KernelRow
 from diagnose.reports.charts.attribution import bucket_legend
@@ -15,18 +15,17 @@ from diagnose.reports.charts.figure import (
     MUTED,
     Column,
     Figure,
+    Rows,
     Swatch,
     Table,
     drawing,
     finish,
     log_axis,
+    significant,
 )
 from diagnose.reports.numbers import duration, percent, sig3, time_unit
 from diagnose.reports.text import clean, shorten
 from diagnose.reports.words import BUCKET, bucket_label, phase_name
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _MAX_POINTS = 300  # more are unreadable; the rest is counted in the note and stays in the kernel table
 _MAX_CALLOUTS = 6
@@ -207,30 +206,27 @@ def _distance(a: _Point, b: _Point) -> float:
     return math.hypot(math.log10(a.intensity / b.intensity), math.log10(a.tflops / b.tflops))
 
 
-def _frame(points: list[_Point]) -> pl.DataFrame:
-    import polars as pl
-
-    return pl.DataFrame(
+def _rows(points: list[_Point]) -> Rows:
+    return [
         {
-            "name": [shorten(p.name, 90) for p in points],
-            "phase": [p.phase for p in points],
-            "x": [p.intensity for p in points],
-            "y": [p.tflops for p in points],
-            "ms": [p.time_ns / 1e6 for p in points],
-            "bound": [bucket_label(p.heaviest.bound) for p in points],
-            "fill": [BUCKET[p.heaviest.bound].fill if p.heaviest.bound in BUCKET else MUTED for p in points],
-            "why": [shorten(p.heaviest.reason, 120) for p in points],
-            "roof": [p.heaviest.percent_of_roof for p in points],
-        },
-        schema_overrides={"roof": pl.Float64},
-    ).with_columns(pl.col("x", "y", "ms").round_sig_figs(4))
+            "name": shorten(p.name, 90),
+            "phase": p.phase,
+            "x": significant(p.intensity, 4),
+            "y": significant(p.tflops, 4),
+            "ms": significant(p.time_ns / 1e6, 4),
+            "bound": bucket_label(p.heaviest.bound),
+            "fill": BUCKET[p.heaviest.bound].fill if p.heaviest.bound in BUCKET else MUTED,
+            "why": shorten(p.heaviest.reason, 120),
+            "roof": p.heaviest.percent_of_roof,
+        }
+        for p in points
+    ]
 
 
 def _spec(
     points: list[_Point], roofs: list[dict[str, Any]], ridges: list[dict[str, Any]], callouts: list[_Point]
 ) -> dict[str, Any]:
-    import polars as pl
-
+    tags: Rows = [{"x": p.intensity, "y": p.tflops, "tag": str(i)} for i, p in enumerate(callouts, 1)]
     with drawing() as alt:
         xs = [p.intensity for p in points] + [r["x"] for r in roofs]
         ys = [p.tflops for p in points] + [r["y"] for r in roofs]
@@ -245,7 +241,7 @@ def _spec(
         y = log_axis(alt, alt.Y, "y:Q", "achieved, TFLOP/s", min(ys) / 1.6, max(ys) * 2)
         layers = []
         if roofs:
-            lines = alt.Chart(pl.DataFrame(roofs))
+            lines = alt.Chart(alt.NamedData("roofs"))
             for kind, dash, colour in (("peak", [5, 4], MUTED), ("sustained", [1, 0], FOREGROUND)):
                 part = lines.transform_filter(alt.datum.kind == kind)
                 layers += [
@@ -257,7 +253,7 @@ def _spec(
                     ),
                 ]
         if ridges:
-            marks = alt.Chart(pl.DataFrame(ridges))
+            marks = alt.Chart(alt.NamedData("ridges"))
             layers += [
                 marks.mark_point(shape="diamond", size=60, filled=True, color=FOREGROUND, opacity=1).encode(
                     x=x, y=y
@@ -267,7 +263,7 @@ def _spec(
                 ),
             ]
         layers.append(
-            alt.Chart(_frame(points))
+            alt.Chart(alt.NamedData("points"))
             .mark_circle(opacity=0.85, stroke=FOREGROUND, strokeWidth=0.6)
             .encode(
                 x=x,
@@ -287,24 +283,19 @@ def _spec(
             )
         )
         if callouts:
-            tags = pl.DataFrame(
-                {
-                    "x": [p.intensity for p in callouts],
-                    "y": [p.tflops for p in callouts],
-                    "tag": [str(i) for i in range(1, len(callouts) + 1)],
-                }
-            )
             layers += [
-                alt.Chart(tags)
+                alt.Chart(alt.NamedData("tags"))
                 .mark_text(
                     fontWeight=700, fontSize=12, dx=14, dy=-10, color=ACCENT, stroke=BACKGROUND, strokeWidth=3
                 )
                 .encode(x=x, y=y, text=alt.Text("tag:N")),
-                alt.Chart(tags)
+                alt.Chart(alt.NamedData("tags"))
                 .mark_text(fontWeight=700, fontSize=12, dx=14, dy=-10, color=ACCENT)
                 .encode(x=x, y=y, text=alt.Text("tag:N")),
             ]
-        return finish(alt.layer(*layers), _HEIGHT)
+        return finish(
+            alt.layer(*layers), _HEIGHT, roofs=roofs, ridges=ridges, points=_rows(points), tags=tags
+        )
 
 
 def _title(points: list[_Point]) -> str:

@@ -12,10 +12,12 @@ from diagnose.reports.charts.figure import (
     FOREGROUND,
     Column,
     Figure,
+    Rows,
     Swatch,
     Table,
     drawing,
     finish,
+    significant,
 )
 from diagnose.reports.numbers import count, duration, percent, sig3, time_unit
 from diagnose.reports.text import shorten
@@ -62,8 +64,6 @@ def timeline_figure(d: Diagnosis) -> Figure | None:
     """Device tracks over steps; None when the result has no timeline."""
     if not d.timeline:
         return None
-    import polars as pl
-
     start = min(s.start_ns for s in d.timeline)
     wall = max(max(s.end_ns for s in d.timeline) - start, 1)
     unit = time_unit([wall])
@@ -71,48 +71,38 @@ def timeline_figure(d: Diagnosis) -> Figure | None:
     merged = _merged(d.timeline, wall / _BINS)
 
     def x(ns: int) -> float:
-        return (ns - start) / unit.scale
+        return significant((ns - start) / unit.scale, 7)
 
     def track(device: int) -> str:
         return "device" if len(devices) == 1 else f"device {device}"
 
     tracks = [track(device) for device in devices]
-    frame = pl.DataFrame(
+    stretches: Rows = [
         {
-            "track": [track(m["device"]) for m in merged],
-            "x": [x(m["start"]) for m in merged],
-            "x2": [x(m["end"]) for m in merged],
-            "fill": [BUCKET[m["bucket"]].fill for m in merged],
-            "label": [bucket_label(m["bucket"]) for m in merged],
-            "cause": [shorten(words(m["cause"]), 60) for m in merged],
+            "track": track(m["device"]),
+            "x": x(m["start"]),
+            "x2": x(m["end"]),
+            "fill": BUCKET[m["bucket"]].fill,
+            "label": bucket_label(m["bucket"]),
+            "cause": shorten(words(m["cause"]), 60),
         }
-    ).with_columns(pl.col("x", "x2").round_sig_figs(7))
+        for m in merged
+    ]
     steps = [s for s in d.steps if s.device in devices and s.end_ns > s.start_ns][:_MAX_STEPS]
     limit = _LABEL_SHARE * wall
     alone = is_alone(d)
-    step_frame = pl.DataFrame(
+    boxes: Rows = [
         {
-            "track": [f"steps {s.device}" if len(devices) > 1 else "steps" for s in steps],
-            "x": [x(s.start_ns) for s in steps],
-            "x2": [x(s.end_ns) for s in steps],
-            "text": [
-                _step_label(s.phase, s.sequences, alone) if s.end_ns - s.start_ns >= limit else ""
-                for s in steps
-            ],
-            "phase": [phase_name(s.phase, alone) for s in steps],
-            "batch": [count(s.sequences) for s in steps],
-            "context": [count(s.context_tokens) for s in steps],
-        },
-        schema={
-            "track": pl.String,
-            "x": pl.Float64,
-            "x2": pl.Float64,
-            "text": pl.String,
-            "phase": pl.String,
-            "batch": pl.String,
-            "context": pl.String,
-        },
-    ).with_columns(pl.col("x", "x2").round_sig_figs(7))
+            "track": f"steps {s.device}" if len(devices) > 1 else "steps",
+            "x": x(s.start_ns),
+            "x2": x(s.end_ns),
+            "text": _step_label(s.phase, s.sequences, alone) if s.end_ns - s.start_ns >= limit else "",
+            "phase": phase_name(s.phase, alone),
+            "batch": count(s.sequences),
+            "context": count(s.context_tokens),
+        }
+        for s in steps
+    ]
     if steps:
         tracks = (
             [t for device in devices for t in (track(device), f"steps {device}")]
@@ -131,7 +121,7 @@ def timeline_figure(d: Diagnosis) -> Figure | None:
         )
         xs = alt.X("x:Q", title=axis, scale=alt.Scale(domain=[0, wall / unit.scale], nice=False))
         layers = [
-            alt.Chart(frame)
+            alt.Chart(alt.NamedData("stretches"))
             .mark_bar(height={"band": 0.85})
             .encode(
                 x=xs,
@@ -147,7 +137,7 @@ def timeline_figure(d: Diagnosis) -> Figure | None:
             )
         ]
         if steps:
-            base = alt.Chart(step_frame)
+            base = alt.Chart(alt.NamedData("boxes"))
             layers.append(
                 base.mark_bar(fill=BACKGROUND, stroke=FOREGROUND, strokeWidth=1, height={"band": 0.6}).encode(
                     x=xs,
@@ -167,7 +157,7 @@ def timeline_figure(d: Diagnosis) -> Figure | None:
                 .mark_text(fontSize=11, color=FOREGROUND)
                 .encode(x=alt.X("middle:Q"), y=y, text=alt.Text("text:N"))
             )
-        spec = finish(alt.layer(*layers), height)
+        spec = finish(alt.layer(*layers), height, stretches=stretches, boxes=boxes)
     gaps = _gaps(d.timeline)
     note = ""
     if d.steps_total > len(steps):
@@ -254,31 +244,24 @@ def steps_figure(d: Diagnosis) -> Figure | None:
     steps = [s for s in d.steps if s.device == d.steps[0].device] if d.steps else []
     if len(steps) < 3:
         return None
-    import polars as pl
-
     steps = steps[:_MAX_STEPS]
     unit = time_unit([sum(s.attribution_ns.values()) for s in steps])
     used = [b for b in BUCKET if any(s.attribution_ns.get(b) for s in steps)]
-    long = (
-        pl.DataFrame(
-            {
-                "step": [i for i in range(len(steps)) for _ in used],
-                "bucket": used * len(steps),
-                "value": [s.attribution_ns.get(b, 0) / unit.scale for s in steps for b in used],
-                "phase": [phase_name(s.phase) for s in steps for _ in used],
-                "batch": [count(s.sequences) for s in steps for _ in used],
-            }
-        )
-        .with_columns(y2=pl.col("value").cum_sum().over("step"))
-        .with_columns(
-            y=pl.col("y2") - pl.col("value"),
-            fill=pl.col("bucket").replace_strict({k: s.fill for k, s in BUCKET.items()}),
-            label=pl.col("bucket").replace_strict({k: s.label for k, s in BUCKET.items()}),
-        )
-        .filter(pl.col("value") > 0)
-        .with_columns(pl.col("value", "y", "y2").round_sig_figs(5))
-        .drop("bucket")
-    )
+    parts: Rows = []
+    for index, step in enumerate(steps):
+        end = 0.0
+        about = {"step": index, "phase": phase_name(step.phase), "batch": count(step.sequences)}
+        for bucket in used:
+            value = step.attribution_ns.get(bucket, 0) / unit.scale
+            if value > 0:
+                start, end = end, end + value
+                parts.append({
+                    **about, "value": significant(value, 5), "y": significant(start, 5), "y2": significant(end, 5),
+                    "fill": BUCKET[bucket].fill, "label": BUCKET[bucket].label,
+                })  # fmt: skip
+    batches: Rows = [
+        {"step": i, "sequences": s.sequences} for i, s in enumerate(steps) if s.sequences is not None
+    ]
     totals = [sum(s.attribution_ns.values()) for s in steps]
     slowest = max(range(len(steps)), key=totals.__getitem__)
     middle = sorted(totals)[len(totals) // 2]
@@ -286,7 +269,7 @@ def steps_figure(d: Diagnosis) -> Figure | None:
     height = 240
     with drawing() as alt:
         chart = (
-            alt.Chart(long)
+            alt.Chart(alt.NamedData("parts"))
             .mark_bar(stroke=FOREGROUND, strokeWidth=0.6 if len(steps) < 80 else 0)
             .encode(
                 x=alt.X("step:O", title="step, in order", axis=alt.Axis(labelOverlap=True, labelAngle=0)),
@@ -302,14 +285,9 @@ def steps_figure(d: Diagnosis) -> Figure | None:
                 ],
             )
         )
-        batches = pl.DataFrame(
-            {"step": list(range(len(steps))), "sequences": [s.sequences for s in steps]},
-            schema={"step": pl.Int64, "sequences": pl.Int64},
-        ).drop_nulls()
-        has_batch = not batches.is_empty()
-        if has_batch:
+        if batches:
             line = (
-                alt.Chart(batches)
+                alt.Chart(alt.NamedData("batches"))
                 .mark_line(
                     color=FOREGROUND,
                     strokeDash=[4, 3],
@@ -326,7 +304,7 @@ def steps_figure(d: Diagnosis) -> Figure | None:
                 )
             )
             chart = alt.layer(chart, line).resolve_scale(y="independent")
-        spec = finish(chart, height)
+        spec = finish(chart, height, parts=parts, batches=batches)
     columns = [
         Column("step"),
         Column("phase", numeric=False),
@@ -359,7 +337,7 @@ def steps_figure(d: Diagnosis) -> Figure | None:
         table=Table("Steps in order", columns, rows),
         legend=[
             *bucket_legend(used),
-            *([Swatch("var(--fg)", "sequences in the batch, right axis", "dash")] if has_batch else []),
+            *([Swatch("var(--fg)", "sequences in the batch, right axis", "dash")] if batches else []),
         ],
         note=f"{len(steps):,} of {d.steps_total:,} steps are drawn." if d.steps_total > len(steps) else "",
     )

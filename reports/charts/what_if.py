@@ -12,10 +12,12 @@ from diagnose.reports.charts.figure import (
     MUTED,
     Column,
     Figure,
+    Rows,
     Swatch,
     Table,
     drawing,
     finish,
+    significant,
 )
 from diagnose.reports.numbers import count, percent, sig3
 from diagnose.reports.text import clean
@@ -54,17 +56,16 @@ def _marks(row: dict[str, Any]) -> str:
 
 
 def _figure(key: str, name: str, unit: str, rows: list[dict[str, Any]]) -> Figure:
-    import polars as pl
-
-    frame = pl.DataFrame(
+    curve: Rows = [
         {
-            "batch": [float(r["batch"]) for r in rows],
-            "y": [_value(r, key) for r in rows],
-            "low": [_value(r, f"{key}_low") for r in rows],
-            "high": [_value(r, f"{key}_high") for r in rows],
-        },
-        schema_overrides={"low": pl.Float64, "high": pl.Float64},
-    ).with_columns(pl.col("y", "low", "high").round_sig_figs(4))
+            "batch": float(r["batch"]),
+            **{
+                column: None if (v := _value(r, source)) is None else significant(v, 4)
+                for column, source in (("y", key), ("low", f"{key}_low"), ("high", f"{key}_high"))
+            },
+        }
+        for r in rows
+    ]
     marks = [(float(r["batch"]), clean(m)) for r in rows for m in r.get("marks") or []]
     slo = (
         next((v for r in rows if (v := _value(r, "slo_itl_ms")) is not None), None)
@@ -72,11 +73,12 @@ def _figure(key: str, name: str, unit: str, rows: list[dict[str, Any]]) -> Figur
         else None
     )
     height = 260
+    data: dict[str, Rows] = {"curve": curve}
     with drawing() as alt:
         x = alt.X("batch:Q", title="batch, sequences", scale=alt.Scale(type="log", base=2, nice=False))
-        base = alt.Chart(frame)
+        base = alt.Chart(alt.NamedData("curve"))
         layers: list[Any] = []
-        if frame["low"].is_not_null().any():
+        if any(row["low"] is not None for row in curve):
             layers.append(
                 base.mark_area(opacity=0.2, color=ACCENT).encode(
                     x=x, y=alt.Y("low:Q", title=unit), y2="high:Q"
@@ -95,15 +97,8 @@ def _figure(key: str, name: str, unit: str, rows: list[dict[str, Any]]) -> Figur
             )
         )
         if marks:
-            walls = alt.Chart(
-                pl.DataFrame(
-                    {
-                        "batch": [b for b, _ in marks],
-                        "text": [m for _, m in marks],
-                        "slot": [18 + 14 * i for i in range(len(marks))],
-                    }
-                )
-            )
+            walls = alt.Chart(alt.NamedData("walls"))
+            data["walls"] = [{"batch": b, "text": m, "slot": 18 + 14 * i} for i, (b, m) in enumerate(marks)]
             layers.append(walls.mark_rule(color=FOREGROUND, strokeDash=[4, 3]).encode(x=x))
             layers.append(
                 walls.mark_text(align="right", dx=-4, fontSize=11, color=FOREGROUND).encode(
@@ -111,14 +106,15 @@ def _figure(key: str, name: str, unit: str, rows: list[dict[str, Any]]) -> Figur
                 )
             )
         if slo is not None:
-            line = alt.Chart(pl.DataFrame({"y": [slo], "text": [f"ITL SLO {sig3(slo)} ms"]}))
+            line = alt.Chart(alt.NamedData("slo"))
+            data["slo"] = [{"y": slo, "text": f"ITL SLO {sig3(slo)} ms"}]
             layers.append(line.mark_rule(color=MUTED, strokeDash=[2, 2]).encode(y=alt.Y("y:Q")))
             layers.append(
                 line.mark_text(align="left", dy=-7, dx=4, fontSize=11, color=MUTED).encode(
                     y=alt.Y("y:Q"), x=alt.datum(float(rows[0]["batch"])), text="text:N"
                 )
             )
-        spec = finish(alt.layer(*layers), height)
+        spec = finish(alt.layer(*layers), height, **data)
     first, last = rows[0], rows[-1]
     columns = [
         Column("batch"),
