@@ -25,7 +25,8 @@ from accuracy_tables import calibration, report
 
 # The product's serving settings by cause, and the simulator's change that carries each out.
 SERVING_CHANGES = {
-    "kv_pool": "kv-double", "slot_cap": "slots-double", "token_budget": "budget-double", "conservative": "admit-early",
+    "kv_pool": "kv-double", "slot_cap": "slots-double", "pool_and_slots": "kv-slots-double", "token_budget": "budget-double",
+    "conservative": "admit-early",
     "prefill_interference": "budget-quarter", "host_per_step": "async-scheduling", "load": "load-double",
 }  # fmt: skip
 

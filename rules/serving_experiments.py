@@ -29,6 +29,13 @@ SETTINGS: dict[str, Setting] = {
          "trtllm": "kv_cache_config: {free_gpu_memory_fraction: 0.95}"},
         "a restart", "less headroom for activations: watch for out-of-memory; more sequences share a step, so ITL rises",
     ),
+    "pool_and_slots": Setting(
+        "enlarge the KV pool and raise the cap on concurrent sequences together",
+        {"vllm": "--gpu-memory-utilization 0.95 --max-num-seqs 2x   (or --kv-cache-dtype fp8 with it)",
+         "sglang": "--mem-fraction-static +0.03 --max-running-requests 2x   (or --kv-cache-dtype fp8_e5m2 with it)",
+         "trtllm": "kv_cache_config: {free_gpu_memory_fraction: 0.95} and max_batch_size: 2x"},
+        "a restart", "ITL rises with the batch; less headroom for activations",
+    ),
     "preemption": Setting(
         "stop preemption: lower the number of concurrent sequences, or enlarge the pool",
         {"vllm": "--max-num-seqs (below the running peak)", "sglang": "--schedule-conservativeness 1.3"},

@@ -29,6 +29,7 @@ from diagnose.serving.evidence import read_evidence
 from diagnose.serving.kv import check_pool, kv_report
 from diagnose.serving.latency import latency_report
 from diagnose.serving.limit_types import Assessment, Candidate
+from diagnose.serving.limit_sketch import sketch
 from diagnose.serving.limit_window import Window
 from diagnose.serving.limits import assess
 from diagnose.serving.memory import memory_report
@@ -155,7 +156,8 @@ def attach(
             Note(code="not-representative", severity="warning", message=str(d.representative["message"]))
         )
     if has_serving(e):
-        _judge(d, signals, objective, parts, served_window(d, roofs, model, parts.knee if parts else None))
+        drawn = sketch(model, e, signals, tp=beside.tp, pp=beside.pp, ep=beside.ep) if model else None
+        _judge(d, signals, objective, parts, served_window(d, roofs, model, parts.knee if parts else None), drawn)
 
 
 def _source(path: Path, kind: str) -> Source:
@@ -180,13 +182,13 @@ def has_serving(e: evidence_types.Evidence) -> bool:
 
 
 def _judge(
-    d: Diagnosis, signals: Signals, objective: str, parts: StepParts | None, window: Window | None
+    d: Diagnosis, signals: Signals, objective: str, parts: StepParts | None, window: Window | None, drawn: Window | None
 ) -> None:
     d.hypotheses = [h for h in d.hypotheses if h.rule != "kv-capacity"]
     if objective == "step_time":
         return
     facts = trace_facts(d, parts)
-    found = assess(signals, objective, replace(facts, window=window))
+    found = assess(signals, objective, replace(facts, window=window, sketch=drawn))
     baseline = _baseline(d, objective)
     made = [_hypothesis(c, found, objective, signals.engine or "", baseline) for c in found.candidates]
     d.objective = objective
@@ -232,7 +234,7 @@ def _hypothesis(
         counter_evidence=[_evidence(row) for row in c.against],
         missing=c.missing,
         experiment=experiment_for(
-            c.cause, engine, metric, unit, value, c.gain, rival.limit if rival else None
+            c.change or c.cause, engine, metric, unit, value, c.gain, rival.limit if rival else None
         )
         if live
         else None,

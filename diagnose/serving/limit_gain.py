@@ -14,10 +14,13 @@ from diagnose.serving.signals import Signals
 
 Share = tuple[float, float]
 DOUBLED = 2.0
+HALF = 0.52
+"""Twice the arrivals halve the time per token; two draws of the same rate differ by a few percent."""
 RAMP = 0.03
 """Start and end of a benchmark run dilute what the steady part gains."""
-QUEUE_DOUBT = 0.12
+QUEUE_DOUBT = 0.07
 """Queue time by Little's law holds for a steady load; bursts and drains of real runs leave it by about this."""
+UNEVEN = 0.18
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,12 @@ def batch_relief(window: Window, ratio: float) -> Share:
     return 1 - high - RAMP, 1 - low
 
 
+def factor(relief: Share) -> Share:
+    """The (low, high) factor on the objective of freeing a share of its time."""
+    low, high = (1 / (1 - min(0.98, max(-0.5, x))) for x in relief)
+    return low, high
+
+
 def closed(s: Signals) -> bool:
     """Whether clients wait for their answers before they ask again (a fixed number in flight)."""
     return bool(s.offered and s.open_rate is None and s.offered.text.startswith("client's cap"))
@@ -98,8 +107,10 @@ def queue_relief(s: Signals, ratio: float, gain: Share) -> Share | None:
     if waiting <= 0 or ratio <= 1:
         return 0.0, 0.0
     left = max(0.0, where.queue - ratio) / waiting
-    edges = sorted(share * (1 - left * (1 - g)) for g in gain)
-    return max(0.0, edges[0] - QUEUE_DOUBT * share * left), min(0.98, edges[1] + QUEUE_DOUBT * share * left)
+    # a queue that nearly empties does so unevenly: bunched arrivals leave more of it than its mean says
+    most = left + UNEVEN * (1 - left)
+    after = (left * (1 - gain[1]) * (1 - QUEUE_DOUBT), most * (1 - gain[0]) * (1 + QUEUE_DOUBT / 2))
+    return max(0.0, share * (1 - after[1])), min(0.98, share * (1 - after[0]))
 
 
 def queue_part(s: Signals) -> float | None:
@@ -131,10 +142,10 @@ def open_relief(s: Signals, window: Window | None) -> Share:
     as far as the batch may grow for it."""
     where = room(s)
     if window is None or where is None:
-        return 0.3, 0.5
+        return 0.3, HALF
     top = min(c for c in (8.0, where.slots, where.pool) if c is not None)
     low, high = batch_relief(window, max(1.0, top))
-    return min(0.45, low), min(0.5, high)
+    return min(0.45, low), min(HALF, high + RAMP)
 
 
 def hardware_relief(s: Signals, window: Window, objective: str, queue_is_a_cap: bool) -> dict[str, Share]:

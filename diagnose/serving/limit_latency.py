@@ -153,8 +153,9 @@ def assess_ttft(s: Signals, trace: TraceFacts, common: list[Candidate]) -> list[
     for c in common:
         if c.cause in QUEUE_CAUSES:
             d = replace(
-                c, evidence=list(c.evidence), against=list(c.against), missing=list(c.missing), gain=None
-            )
+                c, evidence=list(c.evidence), against=list(c.against), missing=list(c.missing),
+                gain=c.gain if trace.window or trace.sketch else None,
+            )  # fmt: skip
             if share is not None:
                 (d.evidence if long else d.against).append(
                     row("queue_share", share, threshold("queue_share"), "above")
@@ -165,7 +166,7 @@ def assess_ttft(s: Signals, trace: TraceFacts, common: list[Candidate]) -> list[
                 d.status == "supported" and d.relief is None and not (long or (share is None and queueing(s)))
             ):
                 d.status, d.confidence = "possible", 0.5
-            if d.status == "supported" and share is not None:
+            if d.status == "supported" and share is not None and d.gain is None:
                 d.gain = (1.0, 1 / max(0.02, 1 - share.value))
             found.append(d)
         else:

@@ -1,6 +1,6 @@
 """Sizes of the candidates' reliefs on the traced window, and the limits inside the steps as candidates of their own."""
 
-from diagnose.serving.limit_gain import Share, cap_relief, hardware_relief, room
+from diagnose.serving.limit_gain import Share, cap_relief, factor, hardware_relief, room
 from diagnose.serving.limit_rank import TIE, WORTH
 from diagnose.serving.limit_types import Candidate
 from diagnose.serving.limit_window import PROMPT_PHASES, Window
@@ -9,12 +9,16 @@ from diagnose.serving.signals import Fact, Signals
 CAPS = ("kv_pool", "slot_cap")
 STEP_QUALITY = 0.95
 NEED_PROMPTS = "a profiler trace that holds prefill steps (those traced only decode)"
+HIDDEN = 0.8
+"""Of host work that could run beside the device's step, at least this share does (some of it needs the sampled tokens)."""
+UNCOUNTED = 0.08
+"""A full pool may preempt without saying so in the log; published recomputation costs a tenth of online throughput."""
 SHOWN = 4
 """Limits inside the steps that are worth a line each."""
 
 
 def set_sizes(found: list[Candidate], s: Signals, window: Window | None, objective: str) -> None:
-    """Set `relief` of the caps, the budget, the cautious scheduler and the host, in place."""
+    """Set `relief` and `gain` of the caps, the budget, the cautious scheduler and the host, in place."""
     where = room(s)
     if window is None:
         return
@@ -34,6 +38,13 @@ def set_sizes(found: list[Candidate], s: Signals, window: Window | None, objecti
         elif c.limit == "scheduling" and c.cause.startswith(("host", "structured")):
             c.relief = steps.get("scheduling", (0.0, 0.0))
 
+    for c in found:
+        if c.relief is not None:
+            c.gain = factor(c.relief)
+        if c.limit == "scheduling" and c.cause.startswith("host") and window.of(objective):
+            # asynchronous scheduling hides the host's work behind the device's step, as far as that is long enough
+            hidden = window.overlapped(objective, "scheduling")
+            c.gain = factor((HIDDEN * hidden, 1.05 * hidden))
     _pair(found, s, window, objective)
 
 
@@ -46,6 +57,7 @@ def _pair(found: list[Candidate], s: Signals, window: Window, objective: str) ->
         for c in caps:
             # two changes at once: they come first where they gain TIE more than any one change
             c.relief = (both[0] - TIE, both[1] - TIE)
+            c.gain, c.change = factor(both), "pool_and_slots"
 
 
 def pair_relief(s: Signals, window: Window, objective: str) -> Share | None:
@@ -56,10 +68,16 @@ def pair_relief(s: Signals, window: Window, objective: str) -> Share | None:
 
 def _no_recompute(relief: Share, s: Signals, window: Window, objective: str) -> Share:
     """With a pool that holds them no tokens are computed twice: their share of the prompt steps goes too."""
-    if s.recomputed_share is None or objective == "itl":
+    if objective not in ("throughput", "e2e"):
         return relief
+    uncounted = s.preemptions is None or s.preemptions.provenance == "assumed"
+    if s.recomputed_share is None and uncounted and s.kv_full_share and s.kv_full_share.value > 0:
+        return relief[0], relief[1] + UNCOUNTED
+    if s.recomputed_share is None:
+        return relief
+    # part of a mixed step is its decodes', and the blocks set free let others in as well
     again = s.recomputed_share.value * _prompt_share(window)
-    return relief[0] + 0.5 * again, relief[1] + again
+    return relief[0] + 0.25 * again, relief[1] + 0.8 * again
 
 
 def _prompt_share(window: Window) -> float:

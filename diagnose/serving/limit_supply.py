@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from diagnose.serving.gap_laws import gap_law, stalls
-from diagnose.serving.limit_gain import keeps_up, load_relief, open_relief
+from diagnose.serving.limit_gain import factor, keeps_up, load_relief, open_relief
 from diagnose.serving.limit_queue import queueing, row
 from diagnose.serving.limit_types import Candidate, threshold
 from diagnose.serving.limit_window import Window
@@ -198,7 +198,10 @@ def demand_candidate(s: Signals, trace: TraceFacts, others: list[Candidate]) -> 
     # also speeds up when a step does, so there the load leads only where twice the batch surely gains much
     grows = gain is not None and gain[0] >= threshold("sure_gain")
     if gain is None:
+        drawn = load_relief(s, trace.sketch)
         grows = s.running.value <= threshold("small_batch")
+        if drawn is not None:
+            grows = drawn[0] >= 1 - 1 / threshold("sure_gain")
         c.missing.append("what a larger batch would gain: a trace, or --model with the device")
     above = s.graph_max_batch is not None and s.running.value > s.graph_max_batch.value
     slow = bool(s.eager) or above
@@ -211,6 +214,9 @@ def demand_candidate(s: Signals, trace: TraceFacts, others: list[Candidate]) -> 
     else:
         c.status, c.confidence = "possible", 0.5
     c.gain = gain
+    sized = load_relief(s, trace.sketch)
+    if sized is not None:
+        c.gain = factor(open_relief(s, trace.sketch) if keeps_up(s) else sized)
     return c
 
 
@@ -221,7 +227,7 @@ def _sized_demand(c: Candidate, s: Signals, window: Window, others: list[Candida
         c.status, c.confidence = "possible", 0.5
         return c
     c.relief = relief
-    c.gain = (1 / (1 - min(0.95, max(0.0, relief[0]))), 1 / (1 - min(0.95, max(0.0, relief[1]))))
+    c.gain = factor(relief)
     outside = s.in_engine_share is not None and s.in_engine_share.value < threshold("in_engine")
     if relief[1] < 1 - 1 / threshold("marginal_gain"):
         c.status, c.confidence = "refuted", 0.7

@@ -57,7 +57,8 @@ class Candidate:
     status: supported, possible, refuted, not_assessed. `cause` narrows a limit (slot_cap, token_budget,
     ...). Evidence rows are {metric, value, unit, threshold, direction, provenance, text}. `gain` is the
     (low, high) factor on the objective if the limit were relieved, either end None when unknown; `relief`
-    the (low, high) share of the objective's time that twice of it would free, None when unknown.
+    the (low, high) share of the objective's time that twice of it would free, None when unknown;
+    `change` the experiment's setting where it is not the cause's own.
     """
 
     limit: str
@@ -70,6 +71,7 @@ class Candidate:
     missing: list[str] = field(default_factory=list)
     gain: tuple[float | None, float | None] | None = None
     relief: tuple[float, float] | None = None
+    change: str | None = None
 
 
 @dataclass

@@ -35,11 +35,13 @@ class PhaseTime:
 @dataclass(frozen=True, slots=True)
 class Window:
     """All phases of the window. `knee`: tokens a step from which weights cost compute; `expert_growth`: how many times the
-    experts read grow when a step's tokens double (1 when all are read already), None for a dense model."""
+    experts read grow when a step's tokens double (1 when all are read already), None for a dense model; `variants`: windows
+    that are all possible, between which answers span."""
 
     phases: tuple[PhaseTime, ...]
     knee: float | None = None
     expert_growth: float | None = None
+    variants: tuple["Window", ...] = ()
 
     def of(self, objective: str) -> tuple[PhaseTime, ...]:
         """The phases whose time the objective waits for."""
@@ -84,24 +86,46 @@ class Window:
         whole = sum(p.ns for p in self.phases)
         if not whole or ratio <= 1:
             return 1.0, 1.0
+        if self.variants:
+            ends = [v.time_factor(ratio) for v in self.variants]
+            return min(low for low, _ in ends), max(high for _, high in ends)
         middle = 0.0
         doubts: dict[str, float] = {}
+        decode = next((p for p in self.phases if p.phase == "decode" and p.steps), None)
         for p in self.phases:
-            named = sum(p.parts.values()) or 1.0
             weight = p.ns / whole
-            laws = {part: (share / named, *self._law(part, p, ratio)) for part, share in p.parts.items()}
-            mean = (
-                sum(share * (low + high) / 2 for share, low, high in laws.values())
-                if laws
-                else (1 + 1 / ratio) / 2
-            )
-            slack = laws.get("idle_launch", (0.0, 0.0, 0.0))[0]
-            middle += weight * max(1 / ratio, mean - slack / ratio)
-            for part, (share, low, high) in laws.items():
+            mean, loose = self._phase_factor(p, ratio)
+            if p.phase == "mixed" and decode is not None and p.steps:
+                # A mixed step is also a decode step and what the prompt adds to it: the truth lies between adding up
+                # its parts and letting the decode it holds follow decode's law.
+                base = min(1.0, decode.ns / decode.steps / (p.ns / p.steps))
+                other = base * self._phase_factor(decode, ratio)[0] + 1 - base
+                loose["mixed"] = abs(mean - other) / 2
+                mean = (mean + other) / 2
+            middle += weight * mean
+            for part, doubt in loose.items():
                 # the same part of two phases follows the same unknown law
-                doubts[part] = doubts.get(part, 0.0) + weight * share * (high - low) / 2
+                doubts[part] = doubts.get(part, 0.0) + weight * doubt
         doubt = hypot(*doubts.values(), RATIO_NOISE * middle)
         return max(1 / ratio, middle - doubt), min(1.0 + RATIO_NOISE, middle + doubt)
+
+    def _phase_factor(self, p: PhaseTime, ratio: float) -> tuple[float, dict[str, float]]:
+        """A phase's middle factor, and by part the half-width of what its law leaves open."""
+        named = sum(p.parts.values())
+        if not named:
+            return (1 + 1 / ratio) / 2, {"": (1 - 1 / ratio) / 2}
+        laws = {part: (share / named, *self._law(part, p, ratio)) for part, share in p.parts.items()}
+        mean = sum(share * (low + high) / 2 for share, low, high in laws.values())
+        slack = laws["idle_launch"][0] if "idle_launch" in laws else 0.0
+        loose = {part: share * (high - low) / 2 for part, (share, low, high) in laws.items() if high > low}
+        return max(1 / ratio, mean - slack / ratio), loose
+
+    def overlapped(self, objective: str, limit: str) -> float:
+        """Share of the objective's time that goes when a limit's time runs beside the rest of each step, not before it."""
+        phases = self.of(objective)
+        whole = sum(p.ns for p in phases)
+        held = sum(p.ns * min(p.relief.get(limit, 0.0), 1 - p.relief.get(limit, 0.0)) for p in phases)
+        return held / whole if whole else 0.0
 
     def _law(self, part: str, p: PhaseTime, ratio: float) -> tuple[float, float]:
         """(low, high) time of a part per output token at `ratio` times the sequences, over now."""

@@ -51,7 +51,7 @@ class TraceFacts:
     `hardware` is the trace's own limit by phase (hbm, compute, launch_overhead, ...); `knee` the tokens a
     step from which weights cost compute; `doubling_gain` the (low, high) throughput factor of twice the
     batch, by the step's parts; `window` the traced steps' time by phase, part and relief, on which gains are
-    compared.
+    compared; `sketch` a step by arithmetic alone, for the size of a larger batch where there is no window.
     """
 
     hardware: dict[str, str] = field(default_factory=dict)
@@ -65,6 +65,7 @@ class TraceFacts:
     clock_drift: float | None = None
     sampler_gap_share: float | None = None
     window: Window | None = None
+    sketch: Window | None = None
 
 
 def assess(signals: Signals, objective: str = "throughput", trace: TraceFacts | None = None) -> Assessment:
@@ -81,7 +82,11 @@ def assess(signals: Signals, objective: str = "throughput", trace: TraceFacts | 
         front_end_candidate(signals),
     ]
     common += [imbalance_candidate(signals, trace)]
-    set_sizes(common, signals, trace.window, objective)
+    set_sizes(common, signals, trace.window or trace.sketch, objective)
+    if trace.window is None:
+        # a sketch sizes experiments; it knows no rival inside the steps, so it cannot rank
+        for c in common:
+            c.relief = None
     if objective == "itl":
         found = assess_itl(signals, trace, common)
     elif objective == "ttft":

@@ -120,7 +120,8 @@ def test_load_stops_at_the_next_cap():
 def test_an_arrival_rate_that_is_kept_up_with_is_the_throughput():
     s = signals(running=4.0, waiting=0.0, open_rate=fact(2.0, "req/s"), request_s=fact(1.98, "req/s"))
     assert hardware_relief(s, W, "throughput", False) == {}
-    assert open_relief(s, W)[1] == 0.5
+    # twice the arrivals make twice the tokens, within the luck of two draws
+    assert open_relief(s, W)[0] <= 0.5 <= open_relief(s, W)[1] < 0.55
     assert hardware_relief(s, W, "itl", False)["hbm"]
 
 
@@ -149,6 +150,32 @@ def test_prefill_alone_against_chunks():
     )
     assert interference_relief(w) == (pytest.approx(1 / 3), pytest.approx(2 / 3))
     assert interference_relief(W) is None
+
+
+def test_a_sketch_spans_devices_and_what_is_not_explained():
+    """A dense model at batch 8 of 1,000 tokens: weights 2 bytes x parameters, KV 131,072 bytes a token (Llama-3-8B).
+
+    No prompts to speak of (1 token for 1,000 answers): known bytes are weights and KV alone, so at 5 % unexplained time
+    the weights' part is 0.95 x weights / (weights + KV) and twice the batch takes half of that less.
+    """
+    from diagnose.serving.evidence_types import Evidence
+    from diagnose.serving.limit_sketch import sketch
+    from diagnose.serving.model_config import load_model
+
+    model, e = load_model("llama-3-8b"), Evidence()
+    e.add("input_tokens", 1.0, "bench")
+    e.add("output_tokens", 1000.0, "bench")
+    e.add("completed", 1.0, "bench")
+    s = signals(running=8.0, waiting=0.0, resident_tokens=fact(1000.0, "tokens"))
+    w = sketch(model, e, s)
+    weights, kv = model.step_weight_bytes(8), 8 * 1000 * 131_072
+    parts = w.variants[0].phases[0].parts
+    assert parts["hbm:weights"] == pytest.approx(0.95 * weights / (weights + kv), rel=0.01)
+    low, high = w.time_factor(2.0)
+    share = weights / (weights + kv)
+    assert low < 0.95 * (1 - share / 2) + 0.05 * 0.75 < high
+    assert w.relief("throughput") == {}
+    assert sketch(model, Evidence(), s) is None
 
 
 def candidate(limit, low, high, confidence=0.95):

@@ -46,6 +46,7 @@ SERVING: dict[str, Callable[[Serve], Serve]] = {
     "kv-double": lambda s: replace(s, kv_tokens=2 * s.kv_tokens),
     "kv-fp8": lambda s: replace(s, kv_tokens=2 * s.kv_tokens, options=replace(s.options, kv_dtype="fp8")),
     "slots-double": lambda s: replace(s, max_seqs=2 * s.max_seqs),
+    "kv-slots-double": lambda s: replace(s, kv_tokens=2 * s.kv_tokens, max_seqs=2 * s.max_seqs),
     "budget-double": lambda s: replace(s, token_budget=2 * s.token_budget),
     # A budget on a step also chunks prompts that were computed whole.
     "budget-quarter": lambda s: replace(s, chunked=True, token_budget=max(64, s.token_budget // 4)),
