@@ -124,14 +124,14 @@ def diagnose(made: Any) -> Any:
 
 def settle(made: Any, found: Any) -> Iterator[dict[str, Any]]:
     """Make each proposed change in the simulator and put the outcome beside the prediction."""
-    from sim.outcome import serving_ratio, trace_ratio
+    from sim.outcome import serving_ratio
 
     from diagnose.rules.experiments import CHANGES
     from diagnose.rules.serving_experiments import SETTINGS
 
     ids = {c.change: c.id for c in CHANGES}
     ids |= {SETTINGS[cause].change: change for cause, change in SERVING_CHANGES.items() if cause in SETTINGS}
-    done: dict[tuple[str, str, str | None], float | None] = {}
+    done: dict[tuple[str, str, str | None, float], float | None] = {}
     for h in found.hypotheses:
         x = h.experiment
         if (
@@ -145,13 +145,10 @@ def settle(made: Any, found: Any) -> Iterator[dict[str, Any]]:
         if change is None:
             continue
         phase = x.phase if x.phase in ("prefill", "decode", "mixed") else None
-        key = (change, x.metric, phase)
+        key = (change, x.metric, phase, x.baseline)
         if key not in done:
             if made.run is not None and _of_step(x.metric):
-                world = made.variant.real or made.run.world
-                done[key] = trace_ratio(
-                    world, change, x.metric, phase, None if made.variant.real else made.run
-                )
+                done[key] = _trace_ratio(made, found, change, x, phase)
             elif made.served is not None and not _of_step(x.metric):
                 done[key] = serving_ratio(made.variant.serve, change, made.truth.objective)
         ratio = done.get(key)
@@ -167,6 +164,23 @@ def settle(made: Any, found: Any) -> Iterator[dict[str, Any]]:
             "other_high": other.high / x.baseline if other and other.high is not None else None,
             "first": h.limit == found.verdict.limit,
         }  # fmt: skip
+
+
+def _trace_ratio(made: Any, found: Any, change: str, x: Any, phase: str | None) -> float | None:
+    """After-value of a step's metric over the value that the prediction starts from.
+
+    Where recording distorted the run (Python stacks) the change is made in the run as it really was, and where no step was
+    found the metric is the window's: before and after are compared with each other then, as verifying it would.
+    """
+    from sim.outcome import trace_outcome
+
+    world = made.variant.real or made.run.world
+    outcome = trace_outcome(world, change, x.metric, phase, None if made.variant.real else made.run)
+    if outcome is None:
+        return None
+    before, after = outcome
+    only_ratio = made.variant.real is not None or all(s.form == "window" for s in found.steps)
+    return float(after / (before if only_ratio else x.baseline))
 
 
 def _of_step(metric: str) -> bool:

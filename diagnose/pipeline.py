@@ -152,16 +152,21 @@ def _devices(store: Store, options: Options) -> tuple[dict[int, Roofs | None], d
 
 
 def conclude(
-    analysed: Analysed, options: Options, straggler: str | None = None, freed: float | None = None
+    analysed: Analysed,
+    options: Options,
+    straggler: str | None = None,
+    freed: float | None = None,
+    pauses: bool = False,
 ) -> Diagnosis:
     """Rules and the contract, from a finished store.
 
-    `straggler`: the late rank in words, when ranks were matched; `freed`: share of the time that its lateness costs.
+    `straggler`: the late rank in words, when ranks were matched; `freed`: share of the time that its lateness costs;
+    `pauses`: it stalls in some steps only.
     """
     store = analysed.store
     rules, broken = registry.load(options.rules)
     facts = quality.facts(store, analysed.roofs, analysed.outcome)
-    facts["straggler"], facts["imbalance_relief"] = straggler, freed
+    facts |= {"straggler": straggler, "imbalance_relief": freed, "straggler_pauses": pauses}
     objective = "step_time"
     steps = {(d, p): n for d, p, n in store.rows("SELECT device_id, phase, count(*) FROM step GROUP BY ALL")}
     claims, failed = engine.run_rules(store, rules, facts, objective, steps)
@@ -290,7 +295,8 @@ def _traces(paths: list[Path], options: Options, progress: Progress | None) -> t
         summary = ranks.summary_of(stores, matching)
         late = ranks.straggler_name(summary)
         freed = ranks.relief_share(stores, matching, summary)
-        results = [conclude(one, options, late, freed) for one in analysed]
+        pauses = bool(((summary or {}).get("straggler") or {}).get("pauses"))
+        results = [conclude(one, options, late, freed, pauses) for one in analysed]
         roofs = next((r for r in analysed[0].roofs.values() if r is not None), None)
     finally:
         for one in analysed:

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from diagnose.contract import Evidence
+from diagnose.rules.host_pace import HostPace
+from diagnose.rules.weight_products import WeightProduct
 
 OUTSIDE = "outside"
 """Pseudo-phase of the time that no step owns."""
@@ -34,6 +36,8 @@ class Context:
 
     `parts_ns`: exclusive time by part (see `diagnose.rules.parts`), observed time only; `wall_ns` their sum.
     `facts`: counts and shares that several rules share (coverage, python stacks, ranks, engine, ...).
+    `host`: the launching thread's pace; `products`: matrix products that stream weights; `unseen_gaps`: steps whose gap
+    before them lies outside the window; `whole_steps`: steps, those cut by an edge of the window in part.
     """
 
     phase: str
@@ -43,6 +47,10 @@ class Context:
     steps: int
     parts_ns: dict[str, float]
     facts: dict[str, Any]
+    host: HostPace | None = None
+    products: tuple[WeightProduct, ...] = ()
+    unseen_gaps: int = 0
+    whole_steps: float = 0.0
 
 
 @dataclass(slots=True)
@@ -52,6 +60,7 @@ class Assessment:
     `status`: supported, possible, refuted, not_assessed. `share`: part of the phase's observed time that would go with
     the limit entirely relieved. `recover_ns`: (low, high) time that the proposed change should save in the phase.
     `quality`: 0..1, how far the evidence can be trusted (coverage, single rank, distortions), with `doubts` in words.
+    `experiments`: of the rule's, those that fit what was found here; empty for all of them.
     """
 
     status: str
@@ -64,6 +73,7 @@ class Assessment:
     missing: list[str] = field(default_factory=list)
     doubts: list[str] = field(default_factory=list)
     parts: tuple[str, ...] = ()
+    experiments: tuple[str, ...] = ()
 
 
 Row = dict[str, Any]

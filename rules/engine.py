@@ -1,6 +1,6 @@
 """The engine: run every rule on every phase, rank what they claim, and give each claim its experiment."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import duckdb
@@ -8,10 +8,17 @@ import duckdb
 from diagnose.contract import Experiment, Gain, Hypothesis, Interval, RunnerUpPrediction
 from diagnose.rules.base import OUTSIDE, Assessment, Context, Need, Rule
 from diagnose.rules.common import RELIEF
-from diagnose.rules.experiments import BY_ID, NOISE, Change, predict, predict_if
-from diagnose.rules.parts import parts_by_phase
+from diagnose.rules.experiments import BY_ID, NOISE, Change, bucket_of
+from diagnose.rules.host_pace import host_pace
+from diagnose.rules.parts import parts_by_phase, steady, unseen_gaps, whole_steps
+from diagnose.rules.predict import floored, predict, predict_if
+from diagnose.rules.situation import Situation
+from diagnose.rules.weight_products import weight_products
 from diagnose.store import Store
 from diagnose.store.sqlfile import read_sql
+
+# What a rewrite leaves alone still moves: another backend picks other products and layouts beside the kernels replaced.
+BESIDE = (0.9, 1.03)
 
 MIN_OUTSIDE = 0.02
 """Share of a device's observed time below which what lies outside steps is not assessed."""
@@ -60,6 +67,8 @@ def run_rules(
         run_parts = whole.setdefault(device, {})
         for part, ns in mine.items():
             run_parts[part] = run_parts.get(part, 0.0) + ns
+    paces, products = host_pace(store), weight_products(store)
+    unseen, whole_counts = unseen_gaps(store), whole_steps(store)
     contexts = [
         Context(
             phase=phase or OUTSIDE,
@@ -68,6 +77,10 @@ def run_rules(
             wall_ns=int(sum(mine.values())),
             steps=steps.get((device, phase or OUTSIDE), 0),
             parts_ns=mine,
+            host=paces.get((device, phase or OUTSIDE)),
+            products=products.get((device, phase or OUTSIDE), ()),
+            unseen_gaps=unseen.get((device, phase or OUTSIDE), 0),
+            whole_steps=whole_counts.get((device, phase or OUTSIDE), 0.0),
             facts=facts
             | facts.get("devices", {}).get(device, {})
             | {
@@ -165,7 +178,8 @@ def confidence(share: float, rival: float, unknown: float, quality: float, steps
 def hypothesis(claim: Claim, engine: str) -> Hypothesis:
     """The claim as the contract's hypothesis, with its experiment."""
     found, context = claim.found, claim.context
-    per_step = max(1, context.facts.get("run_steps", 0) if context.phase == OUTSIDE else context.steps)
+    outside = context.phase == OUTSIDE
+    per_step = context.facts.get("run_steps", 0) if outside else context.whole_steps or context.steps
     gain = None
     wall = context.facts.get("run_wall_ns") if context.phase == OUTSIDE else context.wall_ns
     if found.status in ("supported", "possible") and wall:
@@ -188,7 +202,7 @@ def hypothesis(claim: Claim, engine: str) -> Hypothesis:
         evidence=found.evidence,
         counter_evidence=found.counter,
         missing=found.missing + found.doubts,
-        experiment=choose_experiment(claim, engine, per_step)
+        experiment=choose_experiment(claim, engine, per_step or 1)
         if found.status in ("supported", "possible")
         else None,
         rule=claim.rule.id,
@@ -196,13 +210,13 @@ def hypothesis(claim: Claim, engine: str) -> Hypothesis:
     )
 
 
-def choose_experiment(claim: Claim, engine: str, per_step: int) -> Experiment | None:
+def choose_experiment(claim: Claim, engine: str, per_step: float) -> Experiment | None:
     """The first of the rule's experiments whose intervals under this limit and under the runner-up do not overlap.
 
     Where none separates them, the one that comes nearest, and it says so.
     """
     best: tuple[float, Experiment] | None = None
-    for name in claim.rule.experiments:
+    for name in claim.found.experiments or claim.rule.experiments:
         change = BY_ID[name]
         mine, other, baseline = _intervals(claim, change)
         if baseline <= 0:
@@ -218,22 +232,36 @@ def choose_experiment(claim: Claim, engine: str, per_step: int) -> Experiment | 
 
 def _intervals(claim: Claim, change: Change) -> tuple[tuple[float, float], tuple[float, float], float]:
     """Predicted (low, high) ns of the metric under this limit and under the runner-up, and its value now."""
-    parts, claimed = claim.context.parts_ns, claim.found.parts
-    if claim.context.phase == OUTSIDE:
-        # Time outside steps is felt as time per batch of the whole run.
-        parts = _per_batch(claim.context.facts["run_parts_ns"], claim.context.facts.get("run_steps", 0))
+    now, claimed = _situation(claim), claim.found.parts
     rival = claim.runner_up.found.parts if claim.runner_up else ()
     if change.scope_claimed:
-        parts = {p: ns for p, ns in parts.items() if p.split(":")[0] in claimed}
-    held = sum(ns for p, ns in parts.items() if p.split(":")[0] in claimed)
-    total = sum(parts.values())
+        kept = {p: ns for p, ns in now.parts_ns.items() if bucket_of(p) in claimed}
+        now = replace(now, parts_ns=kept)
+    held = sum(ns for p, ns in now.parts_ns.items() if bucket_of(p) in claimed)
+    total = now.total_ns
     if change.uses_recoverable and held:
         # The rule measured what this change can save in this run: better than any table of factors.
         low, high = claim.found.recover_ns
-        mine = (max(0.0, total - high) * NOISE[0], max(0.0, total - low) * NOISE[1])
+        saved = (max(0.0, total - high) * BESIDE[0], max(0.0, total - low) * BESIDE[1])
+        mine = floored(saved, now, change)
     else:
-        mine = predict(parts, change)
-    return mine, predict_if(parts, change, claimed, rival), total
+        mine = predict(now, change)
+    return mine, predict_if(now, change, claimed, rival), total
+
+
+def _situation(claim: Claim) -> Situation:
+    """What predictions for a claim read: the phase's steady state, or the whole run's where the time lies outside steps."""
+    context = claim.context
+    if context.phase == OUTSIDE:
+        # Time outside steps is felt as time per batch of the whole run.
+        return Situation(_per_batch(context.facts["run_parts_ns"], context.facts.get("run_steps", 0)))
+    return Situation(
+        steady(context.parts_ns, context.steps, context.unseen_gaps),
+        host=context.host,
+        products=context.products,
+        device=context.facts.get("device_key") or "",
+        ranks=context.facts.get("group_size"),
+    )
 
 
 def _per_batch(parts: dict[str, float], steps: int) -> dict[str, float]:
@@ -250,7 +278,7 @@ def _experiment(
     other: tuple[float, float],
     baseline: float,
     engine: str,
-    per_step: int,
+    per_step: float,
     separates: bool,
 ) -> Experiment:
     def scaled(value: float) -> float:

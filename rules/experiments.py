@@ -1,12 +1,15 @@
 """Follow-up experiments: one change each, and how every part of a phase responds to it.
 
-A response is an interval of factors on a part's time. The prediction under a hypothesis is the sum over parts of time x
-factor. Under the runner-up the same change is read with the claimed part responding as the runner-up's resource would:
-if the two intervals overlap, the change cannot tell them apart and another experiment is chosen.
+A response is an interval of factors on a part's time; `diagnose.rules.predict` adds them up. Under the runner-up the same
+change is read with the claimed part responding as the runner-up's resource would: if the two intervals overlap, the change
+cannot tell them apart and another experiment is chosen.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+
+from diagnose.rules.situation import Situation
+from diagnose.rules.weight_products import quantised
 
 Factor = tuple[float, float]
 
@@ -28,36 +31,85 @@ LIMIT_PARTS: dict[str, tuple[str, ...]] = {
 }
 
 
+Response = Callable[[str, Situation], Factor]
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change. `response(part)` gives the factor interval on that part's time.
+    """One change. `response(part, now)` gives the factor interval on that part's time in this situation.
 
     `uses_recoverable`: the saving that this run's own evidence bounds replaces the factor on the claimed parts.
     `scope_claimed`: the metric is the claimed parts' time alone, because the change moves the rest too.
+    `host`: factor on the launching thread's own work per step, which no step can undercut; None where the change removes
+    that work. `adds_launches`: every product that streams weights gains a kernel (its input is quantised).
     """
 
     id: str
     change: str
     command: Callable[[str], str | None]
     metric: str
-    response: Callable[[str], Factor]
+    response: Response
     cost: str
     risk: str
     uses_recoverable: bool = False
     scope_claimed: bool = False
+    host: Factor | None = (1.0, 1.0)
+    adds_launches: bool = False
 
 
-def _bucket(part: str) -> str:
+def bucket_of(part: str) -> str:
+    """The bucket a part belongs to: `hbm:kv` to `hbm`."""
     return part.split(":", maxsplit=1)[0]
 
 
-def _table(factors: dict[str, Factor], default: Factor = NOISE) -> Callable[[str], Factor]:
+def _table(factors: dict[str, Factor], default: Factor = NOISE) -> Response:
     """Response by exact part, else by bucket, else noise."""
 
-    def response(part: str) -> Factor:
-        return factors.get(part, factors.get(_bucket(part), default))
+    def response(part: str, _: Situation) -> Factor:
+        return factors.get(part, factors.get(bucket_of(part), default))
 
     return response
+
+
+_FP8 = _table(
+    {
+        # int8 on an A100, half the bytes: 1.4-1.7 x (gpt-fast); FP8 on Hopper 1.4-1.8 x from 50 MB a matrix.
+        "hbm:weights": (1 / 1.8, 0.92),
+        "compute:weights": (1 / 1.6, 1 / 1.1),
+        "inefficient:weights": (0.6, 1.1),
+        "hbm:experts": (1 / 1.56, 1.03),
+        "compute:experts": (1 / 1.6, 1.03),
+        "floor": (0.97, 1.5),
+        "idle_launch": (0.97, 1.6),
+    }
+)
+
+
+def _fp8_weights(part: str, now: Situation) -> Factor:
+    """FP8 weights: each product as one of its size was measured to change, the usual range where none was.
+
+    Measured on H100/H200, M = 16-64: 1.41-1.56 x on products that stream 100 MB and more, less on small ones (fp8 reaches
+    49 % of peak where bf16 reaches 63 %), and every product gains a kernel that quantises its input. Experts and packed
+    weights may not change at all; a launch-, host- or floor-bound step can lose.
+    """
+    usual = _FP8(part, now)
+    if part.endswith(":weights"):
+        return quantised(now.products, bucket_of(part), now.device, usual)
+    return usual
+
+
+def _half_group(part: str, now: Situation) -> Factor:
+    """Half the ranks in a collective. A ring moves (n - 1) / n of the payload, twice, in 2 (n - 1) steps; a direct exchange
+    reads n - 1 copies. From n to n / 2 the time goes with one or the other; with one rank left nothing is exchanged.
+    """
+    if bucket_of(part) not in ("communication", "comm_wait"):
+        return NOISE
+    n = now.ranks
+    if n is None or n < 2:
+        return (0.0, 0.95)
+    half = n / 2
+    steps, ring = (half - 1) / (n - 1), (half - 1) / half * n / (n - 1)
+    return (0.9 * steps, max(0.03, 1.1 * ring))
 
 
 def _by_engine(commands: dict[str, str]) -> Callable[[str], str | None]:
@@ -86,7 +138,7 @@ CHANGES: tuple[Change, ...] = (
             {
                 "compute": (1 / CLOCK * 0.9, 1 / CLOCK * 1.01),
                 "hbm": (0.99, 1.05),
-                "inefficient": (1.05, 1 / CLOCK),
+                "inefficient": (1.0, 1 / CLOCK),
                 "floor": (1.0, 1 / CLOCK),
                 "communication": (0.98, 1.06),
                 "unmodelled": (1.0, 1 / CLOCK),
@@ -109,6 +161,7 @@ CHANGES: tuple[Change, ...] = (
         metric="step time",
         # Published: eager to graphs leaves 0-25 % of the launch gaps (piecewise graphs keep some around attention).
         response=_table({"idle_launch": (0.0, 0.25), "idle_sync": (0.85, 1.03), "idle_device": (0.5, 1.03)}),
+        host=None,
         cost="a restart; minutes of capture at start-up and some memory for graphs",
         risk="dynamic shapes outside the captured sizes still run eagerly",
     ),
@@ -123,7 +176,18 @@ CHANGES: tuple[Change, ...] = (
             }
         ),
         metric="step time",
-        response=_table({"idle_scheduling": (0.0, 0.4), "idle_sync": (0.2, 1.03)}),
+        # The host prepares and schedules the next step while this one runs: every host gap can close, down to the pace of
+        # the slower of the two. Waits inside a step for a value of that step stay.
+        response=_table(
+            {
+                "idle_scheduling": (0.0, 0.25),
+                "idle_launch": (0.0, 1.03),
+                "idle_sync": (0.2, 1.03),
+                "idle_device": (0.3, 1.03),
+            }
+        ),
+        # A thread that no longer sleeps in every step wakes less and works on warm caches.
+        host=(0.92, 1.0),
         cost="a restart",
         risk="features that need the sampled token on the host (some structured output) may not overlap",
     ),
@@ -136,12 +200,14 @@ CHANGES: tuple[Change, ...] = (
         # waited for leave the critical path.
         response=_table(
             {
-                "idle_sync": (0.0, 0.35),
+                "idle_sync": (0.0, 0.25),
                 "idle_launch": (0.3, 1.03),
                 "idle_device": (0.5, 1.03),
                 "copy": (0.2, 1.03),
             }
         ),
+        # The Python that the value decides can go with the wait, or run beside the device.
+        host=(0.0, 1.0),
         cost="a code change, or the engine's asynchronous mode",
         risk="values read late must not be needed by the host in the same step",
     ),
@@ -153,33 +219,35 @@ CHANGES: tuple[Change, ...] = (
         # The batch is on the device already: its copies and the host's work around them go with the loading.
         response=_table(
             {
-                "idle_input": (0.0, 0.1),
+                "idle_input": (0.0, 0.02),
                 "copy": (0.0, 1.03),
                 "idle_scheduling": (0.0, 1.03),
                 "idle_sync": (0.3, 1.03),
                 "idle_launch": (0.5, 1.03),
             }
         ),
+        host=None,
         cost="minutes; a two-line change for the experiment, workers and prefetch for the fix",
         risk="none: outputs of the experiment are not used",
     ),
     Change(
         id="keep-resident",
-        change="keep the copied data on the device (no offload), or copy it ahead on its own stream",
+        change="keep the copied data on the device (no offload)",
         command=_by_engine({"vllm": "--cpu-offload-gb 0", "sglang": "--cpu-offload-gb 0"}),
         metric="step time",
-        response=_table({"copy": (0.0, 0.25)}),
+        # What is resident is not copied; small copies of inputs and results stay.
+        response=_table({"copy": (0.0, 0.1)}),
         cost="device memory for what was offloaded",
         risk="may not fit: check free memory first",
     ),
     Change(
         id="local-collective",
-        change="run the same batch without the collective: one rank if the model fits, else half the tensor-parallel size",
+        change="run the same batch at half the tensor-parallel size (one rank of two: no collective at all)",
         command=_by_engine(
-            {"vllm": "--tensor-parallel-size 1", "sglang": "--tp 1", "trtllm": "tensor_parallel_size: 1"}
+            {"vllm": "--tensor-parallel-size N/2", "sglang": "--tp N/2", "trtllm": "tensor_parallel_size: N/2"}
         ),
         metric="communication time per step",
-        response=_table({"communication": (0.0, 0.8), "comm_wait": (0.0, 0.8)}),
+        response=_half_group,
         cost="a restart; twice the weights on each device",
         risk="weights per device double, so the rest of a weight-bound step slows",
         scope_claimed=True,
@@ -189,20 +257,8 @@ CHANGES: tuple[Change, ...] = (
         change="serve the same model with FP8 weights and evaluate its quality beside the speed",
         command=_by_engine({"vllm": "--quantization fp8", "sglang": "--quantization fp8"}),
         metric="step time",
-        # Measured on H100/H200, M = 16-64: 1.41-1.56 x on products that stream 100 MB and more, less on small ones (fp8
-        # reaches 49 % of peak where bf16 reaches 63 %), and every product gains a kernel that quantises its input. Experts
-        # and packed weights may not change at all; a launch-, host- or floor-bound step can lose.
-        response=_table(
-            {
-                "hbm:weights": (1 / 1.56, 0.92),
-                "compute:weights": (1 / 1.6, 1 / 1.1),
-                "inefficient:weights": (0.6, 1.1),
-                "hbm:experts": (1 / 1.56, 1.03),
-                "compute:experts": (1 / 1.6, 1.03),
-                "floor": (0.97, 1.5),
-                "idle_launch": (0.97, 1.6),
-            }
-        ),
+        response=_fp8_weights,
+        adds_launches=True,
         cost="a restart; quality must be evaluated",
         risk="accuracy can drop; small layers can get slower",
     ),
@@ -214,6 +270,8 @@ CHANGES: tuple[Change, ...] = (
         ),
         metric="step time",
         response=_table({"inefficient": (0.3, 0.9), "floor": (0.3, 1.0)}),
+        # Fused kernels need fewer launches.
+        host=(0.4, 1.0),
         cost="hours to days",
         risk="numerics of another kernel must be checked",
         uses_recoverable=True,
@@ -222,11 +280,24 @@ CHANGES: tuple[Change, ...] = (
         id="straggler-swap",
         change="run the late rank's shard on another host or device of the job",
         command=_by_engine({}),
-        metric="waiting in collectives per step",
+        metric="step time",
         response=_table({"comm_wait": (0.0, 0.4)}),
         cost="a restart with another placement",
         risk="none",
-        scope_claimed=True,
+        uses_recoverable=True,
+        # The wait is the late rank's host; this rank's own pace is in what its lead leaves.
+        host=None,
+    ),
+    Change(
+        id="gc-freeze",
+        change="keep Python's garbage collector out of the run on every rank: gc.collect(); gc.freeze(); gc.disable() after warm-up",
+        command=_by_engine({"vllm": "# VLLM_GC_DEBUG=1 logs each collection", "sglang": "# POST /freeze_gc after warm-up"}),
+        metric="step time",
+        response=_table({"comm_wait": (0.0, 0.4)}),
+        cost="minutes; a line at start-up",
+        risk="garbage in cycles is not freed while it is off: watch the host's memory",
+        uses_recoverable=True,
+        host=None,
     ),
     Change(
         id="clock-lock",
@@ -254,40 +325,16 @@ CHANGES: tuple[Change, ...] = (
                 "hbm:kv": (0.48, 0.6),
                 "hbm:other": (0.48, 0.75),
                 "inefficient": (0.5, 1.0),
+                "unmodelled": (0.5, 1.03),
+                "idle_launch": (0.95, 1.06),
+                # Scheduling and detokenising have a part for each request.
+                "idle_scheduling": (0.5, 1.03),
             }
         ),
+        host=(0.5, 1.0),
         cost="minutes",
         risk="none",
     ),
 )
 
 BY_ID: dict[str, Change] = {change.id: change for change in CHANGES}
-
-
-def predict(parts: dict[str, float], change: Change) -> Factor:
-    """Predicted time of the phase after the change, in the parts' unit: the sum over parts of time x factor."""
-    low = high = 0.0
-    for part, ns in parts.items():
-        f = change.response(part)
-        low += ns * f[0]
-        high += ns * f[1]
-    return low, high
-
-
-def predict_if(
-    parts: dict[str, float], change: Change, claimed: tuple[str, ...], other: tuple[str, ...]
-) -> Factor:
-    """The same change if the claimed parts were really `other`'s kind of time: they respond as that part would."""
-    low = high = 0.0
-    # The response of the runner-up's own largest part stands for its kind. A part that the change may or may not touch on
-    # the side (its interval holds 1) is not what the change acts on: time of that kind would stay.
-    mine = [p for p in parts if _bucket(p) in other]
-    stand_in = max(mine, key=lambda p: parts[p]) if mine else (other[0] if other else "")
-    as_other = change.response(stand_in)
-    if as_other[0] < NOISE[0] and as_other[1] >= 1.0:
-        as_other = NOISE
-    for part, ns in parts.items():
-        f = as_other if _bucket(part) in claimed else change.response(part)
-        low += ns * f[0]
-        high += ns * f[1]
-    return low, high

@@ -21,19 +21,21 @@ def assess(row: Row, context: Context, thresholds: dict[str, Threshold]) -> Asse
     ns, floor = row["inefficient_ns"] or 0, row["floor_ns"] or 0
     busy = row["busy_ns"] or 0
     modelled = 1 - (row["unmodelled_ns"] or 0) / busy if busy else 0.0
-    # A kernel outside chains can at best become perfect; a chain can be fused; of lone kernels at the floor about half go
-    # into a neighbour, the rest stays a kernel of its own.
+    # A kernel outside chains can at best become perfect; a chain can be fused; a kernel that only unpacks for a product can
+    # go into it; of lone kernels at the floor about half go into a neighbour, the rest stays a kernel of its own.
     alone = row["alone_above_ns"] or 0.0
     fuse_high, fuse_low = row["fuse_high_ns"] or 0.0, row["fuse_low_ns"] or 0.0
     floor_alone = row["floor_alone_ns"] or 0
-    recover = (0.25 * alone + 0.8 * fuse_low, alone + fuse_high + 0.5 * floor_alone)
-    share = share_of(alone + fuse_high + 0.5 * floor_alone, context)
+    fuse_best, unpack = max(fuse_high, row["fuse_best_ns"] or 0.0), row["unpack_ns"] or 0.0
+    recover = (0.5 * alone + 0.8 * fuse_low + 0.7 * unpack, alone + fuse_best + 0.5 * floor_alone + unpack)
+    share = share_of(alone + fuse_high + 0.5 * floor_alone + unpack, context)
     strong = share >= thresholds["recover_share"].value
     evidence = [
         fact("time far from both roofs", 100 * share_of(ns, context), "% of observed time", note=ms(ns)),
         fact("their distance: share of the nearer roof", row["inefficient_percent"], "%", provenance="derived"),
         fact("time in unfused chains of passes", 100 * share_of(row["chain_ns"], context), "% of observed time",
              note=f"{row['chains']} chains, {row['chain_kernels']} kernels" if row["chains"] else None),
+        fact("time only unpacking weights or results for a product", 100 * share_of(unpack, context), "% of observed time"),
         fact("time a better kernel or fusing could free at most", 100 * share, "% of observed time", provenance="derived"),
         fact("time at the kernel floor", 100 * share_of(floor, context), "% of observed time", note=f"{row['floor_kernels']} kernels"),
     ]  # fmt: skip

@@ -5,7 +5,7 @@ WITH mine AS (
       AND s.bucket IN ('compute', 'hbm', 'floor', 'inefficient', 'unmodelled')
     GROUP BY ALL
 ), kernels AS (
-    SELECT m.*, ch.chain_id IS NOT NULL AS in_chain, b.family, b.reason, b.ideal_ns, b.percent_of_roof, c.flops, c.bytes_min, c.source, n.text AS name
+    SELECT m.*, ch.chain_id IS NOT NULL AS in_chain, b.family, b.reason, b.ideal_ns, b.percent_of_roof, c.role = 'dequantise' AS unpacks, c.flops, c.bytes_min, c.source, n.text AS name
     FROM mine m JOIN bound b USING (kernel_id) LEFT JOIN chain_member ch USING (kernel_id) LEFT JOIN cost c USING (kernel_id)
     LEFT JOIN activity a USING (kernel_id) LEFT JOIN name n ON n.name_id = a.name_id
 ), reasons AS (
@@ -37,11 +37,16 @@ SELECT sum(ns)::BIGINT AS busy_ns,
        (SELECT count(*) FROM chain WHERE device_id = $device AND phase IS NOT DISTINCT FROM $phase) AS chains,
        (SELECT sum(greatest(own_ns - largest_ns // 2, coalesce(above_ideal_ns, 0))) FROM chain
         WHERE device_id = $device AND phase IS NOT DISTINCT FROM $phase) AS fuse_high_ns,
+       -- At best one pass at the roof is left of a chain: its strides and conversions go too.
+       (SELECT sum(greatest(own_ns - least(largest_ns // 2, coalesce(largest_ideal_ns, largest_ns)), coalesce(above_ideal_ns, 0)))
+        FROM chain WHERE device_id = $device AND phase IS NOT DISTINCT FROM $phase) AS fuse_best_ns,
        (SELECT sum(greatest(0, own_ns - 2 * largest_ns)) FROM chain
         WHERE device_id = $device AND phase IS NOT DISTINCT FROM $phase) AS fuse_low_ns,
-       sum(greatest(0, ns - ideal_ns)) FILTER (bucket = 'inefficient' AND NOT in_chain) AS alone_above_ns,
+       -- A pass that only unpacks weights or results goes into the product beside it, whatever its own speed.
+       sum(ns) FILTER (unpacks AND NOT in_chain) AS unpack_ns,
+       sum(greatest(0, ns - ideal_ns)) FILTER (bucket = 'inefficient' AND NOT in_chain AND NOT coalesce(unpacks, false)) AS alone_above_ns,
        sum(ns) FILTER (bucket = 'inefficient' AND NOT in_chain) AS alone_ns,
-       sum(ns) FILTER (bucket = 'floor' AND NOT in_chain) AS floor_alone_ns,
+       sum(ns) FILTER (bucket = 'floor' AND NOT in_chain AND NOT coalesce(unpacks, false)) AS floor_alone_ns,
        (SELECT arg_max(reason, ns) FROM reasons) AS top_reason,
        (SELECT max(ns) FROM reasons) AS top_reason_ns,
        (SELECT arg_max(name, ns) FROM names WHERE bucket = 'compute') AS top_compute,

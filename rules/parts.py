@@ -52,3 +52,41 @@ def _part(row: dict[str, Any]) -> str:
 def total(parts: dict[str, float], *prefixes: str) -> float:
     """Sum of the parts whose bucket is one of `prefixes`."""
     return sum(ns for part, ns in parts.items() if part.split(":")[0] in prefixes)
+
+
+def unseen_gaps(store: Store) -> dict[tuple[int, str], int]:
+    """By (device, phase): 1 where the window begins with a step of the phase, whose gap before it lies outside."""
+    return {
+        (device, phase): 1
+        for device, phase in store.rows(
+            "SELECT device_id, arg_min(phase, (end_ns, step_id)) FROM step WHERE provenance <> 'window' GROUP BY device_id"
+        )
+    }
+
+
+def steady(parts: dict[str, float], steps: int, unseen: int) -> dict[str, float]:
+    """The parts as they are in a long run: n steps of a window show the gaps of n - 1 where it begins with one of them."""
+    if not unseen or steps - unseen < 1:
+        return parts
+    return {p: ns * steps / (steps - unseen) if p == "idle_scheduling" else ns for p, ns in parts.items()}
+
+
+def whole_steps(store: Store) -> dict[tuple[int, str], float]:
+    """Steps by (device, phase), the first and the last of the window as the part of a usual step that it holds.
+
+    A trace cut at either end begins or ends inside a step: by its kernels that step is half a step, not one.
+    """
+    rows = store.rows(
+        """WITH sized AS (
+            SELECT s.device_id, s.phase, s.step_id, s.end_ns, count(*) AS n,
+                   median(count(*)) OVER (PARTITION BY s.device_id, s.phase) AS usual,
+                   count(*) OVER (PARTITION BY s.device_id, s.phase) AS steps
+            FROM step s JOIN owner o USING (step_id) GROUP BY s.device_id, s.phase, s.step_id, s.end_ns
+        ), placed AS (
+            SELECT *, step_id IN (first(step_id) OVER w, last(step_id) OVER w) AS at_edge
+            FROM sized WINDOW w AS (PARTITION BY device_id ORDER BY end_ns, step_id ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)
+        )
+        SELECT device_id, phase, sum(CASE WHEN at_edge AND steps >= 3 THEN least(1, n / usual) ELSE 1 END)::DOUBLE
+        FROM placed GROUP BY device_id, phase"""
+    )
+    return {(device, phase): steps for device, phase, steps in rows}

@@ -18,11 +18,14 @@ THRESHOLDS = {
 def assess(row: Row, context: Context, thresholds: dict[str, Threshold]) -> Assessment:
     """Share of the phase idle at step boundaries, less the input pipeline."""
     idle = row["idle_ns"] or 0
-    share = share_of(idle, context)
+    seen = share_of(idle, context)
+    # The window shows one gap fewer than steps where it begins with one: over a longer run each step has its gap.
+    missing = idle * context.unseen_gaps / (context.steps - context.unseen_gaps) if context.steps > context.unseen_gaps else 0.0
+    share = (idle + missing) / (context.wall_ns + missing) if context.wall_ns else 0.0
     quality, doubts = host_quality(context)
     gap_ms = row["gap_median_ns"] / 1e6 if row["gap_median_ns"] is not None else None
     evidence = [
-        fact("idle between or outside steps", 100 * share, "% of observed time", note=ms(idle)),
+        fact("idle between or outside steps", 100 * seen, "% of observed time", note=ms(idle)),
         fact("median gap before a step", gap_ms, "ms", threshold=thresholds["gap_ms"]),
     ]
     if row["gap_batch_slope_us"] is not None and context.steps >= 5:
@@ -38,9 +41,9 @@ def assess(row: Row, context: Context, thresholds: dict[str, Threshold]) -> Asse
         recover_ns=(0.6 * idle, float(idle)),
         quality=quality,
         statement=(
-            f"{where(context)}: the device idles {percent(share)} of the time between steps, waiting for the host"
+            f"{where(context)}: the device idles {percent(seen)} of the time between steps, waiting for the host"
             if strong
-            else f"gaps between steps cost {where(context)} {percent(share)}"
+            else f"gaps between steps cost {where(context)} {percent(seen)}"
         ),
         evidence=evidence,
         missing=[] if context.facts.get("has_serving") else ["engine metrics (waiting, running, KV use) to tell host work from an empty queue or a full KV pool"],

@@ -145,15 +145,15 @@ def verdict(
 def _may_be_beaten(first: Ranked, ranked: list[Ranked], unknown: float, wall: float) -> bool:
     """Whether kernels without a bound could make another limit the first one.
 
-    All of them may be of one kind, and that kind may already hold time: relief of both together must stay below the
-    claim's, or the claim stands on what was not seen.
+    All of them may be of one kind, and that kind may already hold time: where relief of both together could free more
+    than the claim's by a headline's worth, the claim stands on what was not seen. Below that the two bind alike.
     """
     if any(r.best.found.status == "possible" and r.ns > first.ns for r in ranked):
         return True
     if unknown < MIN_UNKNOWN * wall:
         return False
     rivals = [r.ns for r in ranked if r.limit in KERNEL_LIMITS and r.limit != first.limit]
-    return unknown + max(rivals, default=0.0) > first.ns
+    return unknown + max(rivals, default=0.0) > first.ns + MIN_SHARE * wall
 
 
 def _dark(claims: list[Claim], device: int | None) -> float:

@@ -1,5 +1,5 @@
 -- Unfused chains: three or more passes over memory in a row on one stream, with nothing between them that computes.
--- `chain(chain_id, device_id, phase, kernels, own_ns, largest_ns)`, and `chain_member(chain_id, kernel_id)`.
+-- `chain(chain_id, device_id, phase, kernels, own_ns, largest_ns, largest_ideal_ns)`, and `chain_member(chain_id, kernel_id)`.
 -- Fused, a chain reads and writes its largest operand about once: its largest pass is what is left of it.
 CREATE OR REPLACE TABLE chain_member AS
 WITH passes AS (
@@ -21,6 +21,7 @@ SELECT chain_id, kernel_id FROM numbered WHERE length >= 3;
 CREATE OR REPLACE TABLE chain AS
 SELECT m.chain_id, any_value(g.device_id) AS device_id, any_value(g.phase) AS phase, count(*) AS kernels,
        sum(s.own_ns)::BIGINT AS own_ns, max(s.own_ns)::BIGINT AS largest_ns,
+       arg_max(b.ideal_ns, s.own_ns) AS largest_ideal_ns,
        -- What perfect kernels, still unfused, would save: fusing saves more or it is not the lever.
        sum(greatest(0, s.own_ns - b.ideal_ns)) FILTER (b.bound = 'inefficient') AS above_ideal_ns
 FROM chain_member m

@@ -56,6 +56,8 @@ def facts(store: Store, roofs: dict[int, Roofs | None], outcome: StepOutcome) ->
         "has_shapes": bool(store.scalar("SELECT count(*) FROM signature WHERE input_dims IS NOT NULL")),
         "graph_capture": outcome.source != "annotation" and _captures_graphs(store),
         "straggler": None,
+        "straggler_pauses": False,
+        "group_size": _group_size(store),
         "devices": _by_device(store, roofs),
     }
 
@@ -63,10 +65,20 @@ def facts(store: Store, roofs: dict[int, Roofs | None], outcome: StepOutcome) ->
 def _by_device(store: Store, roofs: dict[int, Roofs | None]) -> dict[int, dict[str, Any]]:
     clocks = clock_shares(store, roofs)
     return {
-        device: {"link_h2d": r.spec.link_h2d, "link_d2h": r.spec.link_d2h, "clock_share": clocks.get(device)}
+        device: {"device_key": r.spec.key, "link_h2d": r.spec.link_h2d, "link_d2h": r.spec.link_d2h, "clock_share": clocks.get(device)}
         for device, r in roofs.items()
         if r is not None
     }
+
+
+def _group_size(store: Store) -> int | None:
+    """Ranks that the widest recorded collective spans, else the job's ranks; None where neither is recorded."""
+    found = store.scalar(
+        """SELECT coalesce(
+            (SELECT max(TRY_CAST(json_extract_string(extra, '$."Group size"') AS INTEGER)) FROM signature WHERE extra IS NOT NULL),
+            (SELECT max(world_size) FROM source))"""
+    )
+    return None if found is None else int(found)
 
 
 def _captures_graphs(store: Store) -> bool:

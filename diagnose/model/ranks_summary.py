@@ -24,6 +24,10 @@ STEADY = 0.6
 RARE = 0.1
 # The same kernels taking this much longer is clocks or power; less is how kernels scatter.
 SLOWER = 1.02
+# The longest waits that make up this share of the cost are its stalls; in fewer than PAUSES of the steps they are
+# pauses of the process, not a slow host, which is late in every step.
+STALLS = 0.8
+PAUSES = 0.75
 # Experts are uneven when the fullest rank's expert kernels take this much longer than the typical rank's.
 UNEVEN = 1.10
 _WAITING = frozenset({"communication", "comm_wait"})
@@ -61,7 +65,8 @@ def summarise(stores: list[Store], matching: Matching) -> dict[str, Any]:
 
     Keys: `ranks` (label, rank, device, collectives, matched, transfer_ns, wait_ns, wait_share,
     caused_wait_ns, late_in, skew_ns, offset_ns, skew_spread_ns, work_ns by bucket), `collectives`, `span_ns`,
-    `wait_ns` (of all ranks), `straggler` (None, or label, pattern, share_of_wait, cost_ns, cause),
+    `wait_ns` (of all ranks), `straggler` (None, or label, pattern, share_of_wait, cost_ns, cause, `stalls`: its
+    longest waits that make up most of the cost, and `pauses`: they lie in some of its steps only),
     `pipeline`, `experts`, `notes`. Times in ns.
     """
     members = matching.members
@@ -172,7 +177,22 @@ def _straggler(
         "label": member.label, "rank": member.rank, "device": member.device, "pattern": pattern,
         "share_of_wait": share, "cost_ns": round(cost[who]), "cost_share": cost[who] / span_ns,
         "typical_wait_ns": round(typical), "late_in": late_in[who], "of": len(mine), "cause": cause,
+        "stalls": (stalls := _stalls(waits, cost[who])), "pauses": 0 < stalls < PAUSES * _steps(stores[member.store], member),
     }  # fmt: skip
+
+
+def _stalls(waits: list[float], cost: float) -> int:
+    """How many of the waits, longest first, make up most of the cost."""
+    held = 0.0
+    for count, wait in enumerate(waits, 1):
+        held += wait
+        if held >= STALLS * cost:
+            return count
+    return len(waits)
+
+
+def _steps(store: Store, member: Member) -> int:
+    return int(store.scalar("SELECT count(*) FROM step WHERE device_id = ?", member.device) or 0)
 
 
 def _cause(

@@ -136,16 +136,48 @@ def _repeating(store: Store, device: int) -> list[tuple[int, int]]:
 
 
 def _iterations(sequence: _Sequence, marker: int) -> list[tuple[int, int]]:
-    """Cut at the marker; spans when the segments are long, alike and most of the work, else empty."""
-    edges = [i for i, token in enumerate(sequence.token) if token == marker]
-    edges.append(len(sequence.token))
+    """Cut at the marker; spans when the segments are long, alike and most of the work, else empty.
+
+    The marker names the iterations, not where they begin (a sampler ends them): where every iteration has its longest
+    wait before the same kernel, that is where the next one begins.
+    """
+    marks = [i for i, token in enumerate(sequence.token) if token == marker]
+    shortest = MIN_KERNELS_PER_STEP if marker > COPY_TOKEN - 1 else 0
+    spans = _cut(sequence, marks, shortest)
+    if spans and (waits := _after_longest_wait(sequence, marks)):
+        return _cut(sequence, waits, shortest) or spans
+    return spans
+
+
+def _after_longest_wait(sequence: _Sequence, marks: list[int]) -> list[int]:
+    """The activity behind the longest wait of each iteration; empty unless they are all alike.
+
+    The work before the first marker is the end of an iteration, or a whole one when it begins like the others.
+    """
+    found: list[int] = []
+    for a, b in pairwise(marks):
+        done, longest, at = sequence.end[a], 0, a
+        for i in range(a + 1, b + 1):
+            if (wait := sequence.start[i] - done) > longest:
+                longest, at = wait, i
+            done = max(done, sequence.end[i])
+        found.append(at)
+    head = sequence.token[found[0]] if found else None
+    if head is None or any(sequence.token[i] != head for i in found) or found == marks[1:]:
+        return []
+    return [0, *found] if sequence.token[0] == head else found
+
+
+def _cut(sequence: _Sequence, marks: list[int], shortest: int) -> list[tuple[int, int]]:
+    """Spans from mark to mark and to the end; empty when they are too short, unlike each other or a side loop."""
+    edges = [*marks, len(sequence.token)]
     segments = list(pairwise(edges))
     counts = [Counter(sequence.token[a:b]) for a, b in segments]
     inner = counts[:-1]
-    if marker > COPY_TOKEN - 1 and min(c.total() for c in inner) < MIN_KERNELS_PER_STEP:
+    if len(inner) < 2 or min(c.total() for c in inner) < shortest:
         return []
     alike = sum(_cosine(a, b) >= MIN_SIMILARITY for a, b in pairwise(inner))
-    if len(inner) < 2 or alike < 0.9 * (len(inner) - 1):
+    if alike < 0.9 * (len(inner) - 1):
         return []
     busy = sum(map(sub, sequence.end, sequence.start))
     covered = sum(map(sub, sequence.end[edges[0] :], sequence.start[edges[0] :]))

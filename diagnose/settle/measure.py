@@ -43,6 +43,10 @@ def per_step_ms(d: Diagnosis, metric: str, phase: str | None, device: int | None
         return [((observed - waits) / steps + waits / max(1, steps - 1)) / 1e6]
     chosen = device if device is not None else deciding_device(d)
     rows = [s for s in d.steps if s.phase == phase and s.device == chosen]
+    first = min((s for s in d.steps if s.device == chosen), key=lambda s: s.start_ns, default=None)
+    if rows and rows[0] is first and any(s.attribution_ns["idle_scheduling"] for s in rows[1:]):
+        # The gap before the window's first step lies outside the window: that step is not whole.
+        rows = rows[1:]
     return [_value(row, metric) for row in rows]
 
 

@@ -38,6 +38,7 @@ TRACE: dict[str, Callable[[World], World]] = {
     "quantise-weights": lambda w: w.with_options(weights="fp8") if w.options.weights == "bf16" else w,
     "better-kernels": _kernels,
     "straggler-swap": lambda w: replace(w, straggler=-1, straggler_factor=1.0, straggler_pause_ns=0.0),
+    "gc-freeze": lambda w: w.with_host(gc_every=0),
     "half-batch": _half,
     "double-batch": _double,
 }  # fmt: skip

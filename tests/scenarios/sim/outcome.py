@@ -19,17 +19,24 @@ def metric(run: Run, name: str, phase: str | None = None) -> float:
     return run.phase_time_ns(phase) / 1e6
 
 
-def trace_ratio(
+WARM_UP = 6
+"""Steps until a host that runs ahead of the device has settled to the pace of the slower of the two."""
+
+
+def trace_outcome(
     world: World, change: str, name: str, phase: str | None = None, base: Run | None = None
-) -> float | None:
-    """After over before of a metric when the change is made; None when the change is not possible here."""
+) -> tuple[float, float] | None:
+    """A metric before and after the change, in ms per step; None when the change is not possible here."""
     if change not in TRACE:
         return None
     changed = TRACE[change](world)
     before = metric(base or simulate(world), name, phase)
     if before <= 0:
         return None
-    return metric(simulate(replace(changed, again=world.again + 1)), name, phase) / before
+    after = replace(changed, again=world.again + 1)
+    if changed.async_scheduling and not world.async_scheduling:
+        after = after.warmed_up(WARM_UP)
+    return before, metric(simulate(after), name, phase)
 
 
 def serving_ratio(s: Serve, change: str, name: str) -> float | None:

@@ -1,6 +1,7 @@
 """A run: the main loop of every rank, and the figures taken from its recording."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from sim.arch import StepPlan
 from sim.core import Activity, Host, Loop, Signal
@@ -20,22 +21,32 @@ class Run:
     @property
     def step_time_ns(self) -> float:
         """Steady time per step on the slowest rank: from one step's end on the device to the next, the first left out."""
-        return max(_period(r.step_device_ends) for r in self.ranks)
+        return max(_period(r.step_device_ends[self.world.warm_up :]) for r in self.ranks)
 
     def phase_time_ns(self, phase: str | None) -> float:
-        """The same for the steps of one phase; all steps where the phase has none after the first step."""
-        mine = [i for i, p in enumerate(self.world.plans) if i and (phase is None or p.phase == phase)]
-        if not mine:
-            return self.step_time_ns
-        return max(
-            sum(r.step_device_ends[i] - r.step_device_ends[i - 1] for i in mine) / len(mine)
-            for r in self.ranks
-        )
+        """Mean time per step of one phase (None: of all) on the slowest rank.
+
+        A step lasts from the end of the one before it to its own end on the device. The first of a run has none before it:
+        it gets its own span and the usual gap.
+        """
+        first = self.world.warm_up
+        mine = [i for i, p in enumerate(self.world.plans) if i >= first and phase in (None, p.phase)]
+        mine = mine or list(range(first, len(self.world.plans)))
+        return max(sum(periods[i] for i in mine) / len(mine) for periods in map(_periods, self.ranks))
 
     @property
     def busy_ns(self) -> int:
         """Device time of rank 0 covered by at least one activity."""
         return union_ns([(a.start, a.end) for a in self.ranks[0].activities])
+
+
+def _periods(r: Recording) -> list[float]:
+    """Every step's time on the device of one rank, the gap before it included."""
+    ends = r.step_device_ends
+    starts = [min((a.start for a in r.activities if a.step == i), default=end) for i, end in enumerate(ends)]
+    gaps = [max(0, starts[i] - ends[i - 1]) for i in range(1, len(ends))]
+    usual = sum(gaps) / len(gaps) if gaps else 0.0
+    return [ends[0] - starts[0] + usual, *(float(b - a) for a, b in pairwise(ends))]
 
 
 def _period(ends: list[int]) -> float:
