@@ -12,14 +12,13 @@ from diagnose.serving.kv import engine_totals, paired, request_lengths, resident
 from diagnose.serving.latency import distributions
 from diagnose.serving.latency_split import itl_split, ttft_split
 from diagnose.serving.signal_types import Fact, Signals
+from diagnose.serving.signals_load import LOADED, loaded, of_the_load, of_the_run, stretches
 from diagnose.serving.stats import quantile
 
 __all__ = ["Fact", "Signals", "derive_signals"]
 
 FULL = 0.90
 """A pool is full from here (SGLang tuning guide, llm-d metrics guide)."""
-LOADED = 0.5
-"""Share of the run's peak of running requests from which a sample counts as loaded."""
 AT = 0.98
 """A level counts as at its cap from this share of it: a slot frees between two schedules."""
 DEFAULT_SLOTS = (128, 256, 512, 1024)
@@ -29,18 +28,6 @@ assumed."""
 
 FREE_SLOTS = 2
 """One or two slots are free at the moment a level is read, between a request's end and the next schedule."""
-OTHER_LOAD = 0.5
-MIN_DECODING = 4.0
-LEVELS = (
-    "running",
-    "waiting",
-    "waiting_capacity",
-    "waiting_deferred",
-    "kv_usage",
-    "used_tokens",
-    "swa_usage",
-)
-"""Levels this far below Little's law are of another load; under four sequences the law itself is coarse."""
 PLATEAU_SAMPLES = 3
 PLATEAU_SHARE = 0.75
 """Running at one and the same number in three of four loaded samples is a cap."""
@@ -61,9 +48,10 @@ def _origin(evidence: Evidence, metric: str) -> str:
 
 def derive_signals(evidence: Evidence, pool_tokens: float | None = None) -> Signals:
     """All signals of the evidence. `pool_tokens`: a computed pool, used where no source states one."""
-    evidence = of_the_load(evidence)
+    cut = {x.origin: x.text() for x in stretches(evidence) if x.inside < x.total}
+    evidence = of_the_load(of_the_run(evidence))
     s = Signals(engine=evidence.setting("engine"))
-    _levels(s, evidence)
+    _levels(s, evidence, cut)
     _load(s, evidence)
     _kv(s, evidence, pool_tokens)
     _slots(s, evidence)
@@ -74,51 +62,14 @@ def derive_signals(evidence: Evidence, pool_tokens: float | None = None) -> Sign
     return s
 
 
-def of_the_load(evidence: Evidence) -> Evidence:
-    """The evidence without its levels where they are not of the benchmark's load.
-
-    Little's law gives the sequences that decoded at a time, throughput x time per token; a median level
-    below half of it is of another stretch of the server's life (its start, its tail, another hour).
-    """
-    rate = evidence.stat_value("output_tok_s", "bench")
-    tpot = evidence.stat("tpot_ms", "mean", "bench") or evidence.stat("itl_ms", "mean", "bench")
-    rows = _loaded(evidence)
-    running = sorted(r for r, _ in rows) or sorted(v for _, v in engine_totals(evidence, "running") if v > 0)
-    if not (rate and tpot and running):
-        return evidence
-    decoding = rate * tpot / 1e3
-    if decoding < MIN_DECODING or quantile(running, 0.5) >= OTHER_LOAD * decoding:
-        return evidence
-    kept = [x for x in evidence.samples if x.metric not in LEVELS]
-    out = Evidence(kept, evidence.requests, evidence.settings, evidence.notes, evidence.engines)
-    out.note(
-        "levels-of-another-load",
-        f"the engine's levels ({quantile(running, 0.5):.0f} running) are not of the benchmark ({decoding:.0f} by its "
-        "throughput and time per token); they were left out",
-        "warning",
-    )
-    return out
-
-
-def _loaded(evidence: Evidence) -> list[tuple[float, float]]:
-    """(running, waiting) at the samples of the loaded part; waiting 0 only where the source has no such
-    level."""
-    both = paired(evidence, "running", "waiting")
-    engines = {x.label("engine") for x in evidence.samples if x.metric == "running"}
-    if len(engines) > 1 or not both:
-        running, waiting = engine_totals(evidence, "running"), dict(engine_totals(evidence, "waiting"))
-        both = [(run, waiting[ts]) for ts, run in running if ts in waiting]
-    peak = max((run for run, _ in both), default=0.0)
-    return [(run, wait) for run, wait in both if run >= LOADED * peak and run > 0]
-
-
-def _levels(s: Signals, e: Evidence) -> None:
-    rows = _loaded(e)
+def _levels(s: Signals, e: Evidence, cut: dict[str, str]) -> None:
+    rows = loaded(e)
     origin = _origin(e, "running")
     if rows:
         n = len(rows)
         running, waiting = sorted(r for r, _ in rows), sorted(w for _, w in rows)
-        s.samples = Fact(n, "samples", "measured", f"loaded samples from {origin}")
+        said = f" ({cut[origin]} with requests)" if origin in cut else ""
+        s.samples = Fact(n, "samples", "measured", f"loaded samples from {origin}{said}")
         s.running = Fact(
             quantile(running, 0.5), "requests", "measured", f"median running under load, {origin}"
         )
@@ -267,7 +218,7 @@ def _kv(s: Signals, e: Evidence, computed: float | None) -> None:
 
 def _slots(s: Signals, e: Evidence) -> None:
     stated = _number(e, "max_num_seqs")
-    rows = _loaded(e)
+    rows = loaded(e)
     running = [r for r, _ in rows] or ([s.running.value] if s.running else [])
     engines = max(1, int(_number(e, "kv_engines") or 1))
     if stated:
