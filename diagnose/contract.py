@@ -264,6 +264,9 @@ class StepRow(Struct):
     role_ns: dict[str, int] = {}
     # How the step was found: an annotation's form, pattern, or window (no step was found; this is a stretch of device time).
     provenance: str | None = None
+    # Idle between the step's logits and its last kernel, by bucket; and host work in the gap before it, by name.
+    sampler_gap_ns: dict[str, int] = {}
+    gap_work_ns: dict[str, int] = {}
 
 
 class TimelineSegment(Struct):

@@ -19,6 +19,7 @@ from diagnose.contract import (
     empty_attribution,
 )
 from diagnose.devices import Roofs
+from diagnose.model.step_gaps import gap_work, sampler_gaps
 from diagnose.store import Store
 
 MAX_STEPS = 400
@@ -275,13 +276,14 @@ def steps(store: Store) -> tuple[list[StepRow], int]:
         wanted,
     ):
         roles.setdefault(step, {})[role] = ns
+    sampler, gap = sampler_gaps(store, wanted), gap_work(store, wanted)
     return [
         StepRow(
             step_id=r["step_id"], device=r["device_id"], phase=r["phase"], start_ns=r["start_ns"], end_ns=r["end_ns"],
             gap_before_ns=r["gap_before_ns"] or 0, sequences=r["sequences"], prefill_tokens=r["prefill_tokens"],
             decode_tokens=r["decode_tokens"], context_tokens=r["context_tokens"],
             attribution_ns=split.get(r["step_id"], empty_attribution()), role_ns=roles.get(r["step_id"], {}),
-            provenance=r["provenance"],
+            provenance=r["provenance"], sampler_gap_ns=sampler.get(r["step_id"], {}), gap_work_ns=gap.get(r["step_id"], {}),
         )
         for r in rows
     ], total  # fmt: skip

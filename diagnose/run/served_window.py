@@ -2,6 +2,7 @@
 
 from diagnose.contract import Diagnosis, KernelRow, Phase
 from diagnose.devices import Roofs
+from diagnose.serving.limit_types import threshold
 from diagnose.serving.limit_window import PhaseTime, Window
 from diagnose.serving.model_config import ModelConfig
 
@@ -36,19 +37,53 @@ def served_window(
 def _phase(d: Diagnosis, p: Phase, plateau: float | None) -> PhaseTime:
     split = p.attribution_ns
     observed = float(p.wall_ns - split["unobserved"])
-    relief: dict[str, float] = {}
-    for h in d.hypotheses:
-        # one claim a rule and phase; the first device's stand for all (ranks are compared elsewhere)
-        if h.phase == p.phase and h.score and h.id.endswith(f"@{p.phase}") and h.status != "not_assessed":
-            relief[h.limit] = relief.get(h.limit, 0.0) + h.score
+    relief = _relief(d, p.phase)
     if "hbm" in relief and plateau:
         relief["hbm"] *= _streaming(d.kernels, p.phase, plateau)
+    asked = _sampler_gap(d, p, relief, observed) if observed else 0.0
     parts = _parts(d.kernels, p, split, observed) if observed else {}
     unknown = 0.0
     if observed:
         unknown = (RELIEF_OF_UNKNOWN * split["unmodelled"] + split["idle_other"]) / observed
     total = sum(v or 0 for k, v in p.tokens.items() if k in ("prefill", "decode"))
-    return PhaseTime(p.phase, observed, relief, unknown, parts, total / p.steps if total else None, p.steps)
+    return PhaseTime(
+        p.phase, observed, relief, unknown, parts, total / p.steps if total else None, p.steps, asked
+    )
+
+
+def _relief(d: Diagnosis, phase: str) -> dict[str, float]:
+    """Share of the phase that each limit's relief frees, by the step rules: a claim a rule, of the device shown first (its
+    number follows the phase) or of the run as a whole."""
+    first = d.devices[0].id if d.devices else 0
+    ids = {f"@{phase}", f"@{phase}#{first}"}
+    by_rule: dict[str, tuple[str, float]] = {}
+    for h in d.hypotheses:
+        mine = h.rule is not None and h.id.removeprefix(h.rule) in ids and h.status != "not_assessed"
+        if mine and h.rule is not None and h.score and h.score > by_rule.get(h.rule, ("", 0.0))[1]:
+            by_rule[h.rule] = (h.limit, h.score)
+    relief: dict[str, float] = {}
+    for limit, score in by_rule.values():
+        relief[limit] = relief.get(limit, 0.0) + score
+    return relief
+
+
+WAITS = {"idle_launch": "launch_overhead", "idle_sync": "host_sync", "idle_scheduling": "scheduling"}
+
+
+def _sampler_gap(d: Diagnosis, p: Phase, relief: dict[str, float], observed: float) -> float:
+    """Share of the phase idle between logits and sampler, where it is long enough to be a cause; taken out of the waits that
+    the step rules count it under."""
+    mine = [s for s in d.steps if s.phase == p.phase]
+    held: dict[str, float] = {}
+    for s in mine:
+        for bucket, ns in s.sampler_gap_ns.items():
+            held[bucket] = held.get(bucket, 0.0) + ns / observed
+    if sum(held.values()) < threshold("between_steps"):
+        return 0.0
+    for bucket, share in held.items():
+        if (limit := WAITS.get(bucket)) in relief and limit is not None:
+            relief[limit] = max(0.0, relief[limit] - share)
+    return sum(held.values())
 
 
 def _streaming(kernels: list[KernelRow], phase: str, plateau: float) -> float:

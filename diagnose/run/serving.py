@@ -18,6 +18,7 @@ from diagnose.contract import (
 )
 from diagnose.devices import Roofs
 from diagnose.run import predictions
+from diagnose.run.served_gaps import gap_points, gap_work, sampler_gap_share, stalled_rank
 from diagnose.run.served_window import served_window
 from diagnose.run.step_parts import decode_phase, step_parts, trace_facts
 from diagnose.rules.registry import shipped
@@ -188,7 +189,12 @@ def _judge(
     if objective == "step_time":
         return
     facts = trace_facts(d, parts)
-    found = assess(signals, objective, replace(facts, window=window, sketch=drawn))
+    who, held = stalled_rank(d)
+    facts = replace(
+        facts, window=window, sketch=drawn, gaps=gap_points(who), gap_work=gap_work(who),
+        sampler_gap_share=sampler_gap_share(d), others_in_collective=held,
+    )  # fmt: skip
+    found = assess(signals, objective, facts)
     baseline = _baseline(d, objective)
     made = [_hypothesis(c, found, objective, signals.engine or "", baseline) for c in found.candidates]
     d.objective = objective

@@ -1,4 +1,4 @@
-"""What a gap between steps grows with tells whose work it is.
+"""What a gap between steps grows with, and what runs in it, tell whose work it is.
 
 Growing with the running requests: host work per request (scheduling, sampling results, detokenising).
 Growing with the generated length: per-sequence work over the history (penalty tensors, caches grown by
@@ -25,7 +25,10 @@ and rare."""
 
 @dataclass(frozen=True, slots=True)
 class GapPoint:
-    """One step's gap: ms, running sequences, and mean tokens generated so far by them (None unknown)."""
+    """One step's gap: ms, running sequences, and mean tokens they hold or have generated (None unknown).
+
+    Over consecutive steps of the same sequences the two differ by a constant, which a law's slope does not see.
+    """
 
     ms: float
     sequences: float
@@ -67,7 +70,9 @@ def gap_law(points: Sequence[GapPoint]) -> GapLaw:
     mean = sum(y) / len(y)
     laws = [("per_request", [p.sequences for p in usual], 1.0, "running requests")]
     if all(p.generated is not None for p in usual):
-        laws.append(("per_length", [float(p.generated or 0) for p in usual], 1000.0, "tokens generated"))
+        laws.append(
+            ("per_length", [float(p.generated or 0) for p in usual], 1000.0, "the length of its sequences")
+        )
     fits = []
     for name, x, unit, text in laws:
         slope, fixed, explained = _fit(x, y)
@@ -91,6 +96,37 @@ def gap_law(points: Sequence[GapPoint]) -> GapLaw:
         else "the batch hardly varied, so growth cannot be seen"
     )
     return GapLaw("flat" if varied else "unclear", 0.0, mean, 0.0, text)
+
+
+WORK = (
+    ("a cache or history grown by concatenation", ("cat", "concat", "stack", "index_put", "grow")),
+    (
+        "token histories for penalties",
+        ("bincount", "scatter_add", "penalt", "unique", "one_hot", "repetition"),
+    ),
+    (
+        "detokenising",
+        ("detoken", "tokeniz", "convert_ids", "convert_tokens", "decode_stream", "batch_decode"),
+    ),
+)
+"""What per-sequence work over a growing history looks like in a trace, by parts of its names."""
+NAMED = 0.3
+"""Work that fills less of the gap than this does not explain it."""
+
+
+def work_reading(work: dict[str, float]) -> tuple[str, str, float] | None:
+    """(what it is, its name in the trace, share of the gaps) of the work that fills the gaps; None where nothing recorded
+    does. Operators and Python frames are matched by name; a name that means nothing here is given as itself."""
+    if not work:
+        return None
+    name, share = max(work.items(), key=lambda x: x[1])
+    if share < NAMED:
+        return None
+    plain = name.lower().split("::")[-1]
+    for text, parts in WORK:
+        if any(part in plain for part in parts):
+            return text, name, share
+    return "", name, share
 
 
 def without_stalls(points: Sequence[GapPoint]) -> list[GapPoint]:

@@ -35,8 +35,12 @@ def set_sizes(found: list[Candidate], s: Signals, window: Window | None, objecti
             c.relief = cap_relief(s, window, objective, where.ratio(where.slots, where.pool))
         elif c.cause == "token_budget":
             c.relief = (0.0, _budget_relief(window))
-        elif c.limit == "scheduling" and c.cause.startswith(("host", "structured")):
-            c.relief = steps.get("scheduling", (0.0, 0.0))
+        elif c.cause == "structured_output":
+            idle = window.sampler_gap(objective)
+            c.relief = (0.7 * idle, idle)
+        elif c.limit in ("scheduling", "imbalance") and c.cause.startswith("host"):
+            # a late rank's own gaps are counted as its lateness
+            c.relief = max(steps.get("scheduling", (0.0, 0.0)), steps.get(c.limit, (0.0, 0.0)))
 
     for c in found:
         if c.relief is not None:
@@ -109,7 +113,8 @@ def step_limits(found: list[Candidate], s: Signals, window: Window | None, objec
     sizes = hardware_relief(s, window, objective, capped)
     made: list[Candidate] = []
     for limit, (low, high) in sorted(sizes.items(), key=lambda x: -sum(x[1])):
-        if limit == "scheduling" or low + high < 2 * WORTH or len(made) == SHOWN:
+        told = limit == "scheduling" or any(c.cause == "host_stalls" and c.limit == limit for c in found)
+        if told or low + high < 2 * WORTH or len(made) == SHOWN:
             continue
         c = Candidate(
             limit,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from diagnose.serving.gap_laws import gap_law, stalls
+from diagnose.serving.gap_laws import gap_law, stalls, work_reading
 from diagnose.serving.limit_gain import factor, keeps_up, load_relief, open_relief
 from diagnose.serving.limit_queue import queueing, row
 from diagnose.serving.limit_types import Candidate, threshold
@@ -44,6 +44,14 @@ def host_candidate(s: Signals, trace: TraceFacts) -> Candidate:
         )
         if late:
             c.gain = (1.0, 1 / max(1e-6, 1 - fact.value))
+    masked = trace.sampler_gap_share is not None and trace.sampler_gap_share >= threshold("between_steps")
+    if masked and trace.sampler_gap_share is not None:
+        # the device idles inside the step: the gaps between steps say nothing of it
+        fact = Fact(
+            trace.sampler_gap_share, "share", "measured", "device idle between logits and sampler, trace"
+        )
+        c.evidence.append(row("sampler_gap_share", fact, threshold("between_steps"), "above"))
+        votes = [True]
     if not votes:
         c.missing.append(
             "host against device time: a trace of several steps, or TensorRT-LLM iteration lines"
@@ -67,6 +75,8 @@ def _gap_reading(c: Candidate, trace: TraceFacts) -> None:
         c.statement = "the gap lies between logits and sampler: structured output on the host"
         return
     rare = stalls(trace.gaps)
+    if rare and trace.others_in_collective is None:
+        c.missing.append("traces of all ranks: whether the others sat in a collective during the stalls")
     if rare:
         worst = max(p.ms for p in rare)
         fact = Fact(len(rare), "events", "measured", f"rare long gaps, up to {worst:.0f} ms")
@@ -84,6 +94,22 @@ def _gap_reading(c: Candidate, trace: TraceFacts) -> None:
         c.statement = (
             f"the device waits for the host between steps, and {law.text}: {law.slope_ms:.3g} ms "
             + ("a request" if law.law == "per_request" else "per 1000 tokens")
+        )
+    _gap_work(c, trace)
+
+
+def _gap_work(c: Candidate, trace: TraceFacts) -> None:
+    """What fills the gap, by name; of work that grows with length, which kind it is, or the capture that would tell."""
+    read = work_reading(trace.gap_work)
+    if read is not None:
+        what, name, share = read
+        c.evidence.append(row("gap_work", Fact(share, "share", "measured", f"of the gaps: {name}")))
+        if what:
+            c.statement += f"; {what} ({name}) fills {share:.0%} of it"
+    elif c.cause == "host_per_sequence_length":
+        c.missing.append(
+            "Python stacks of a few steps (with_stack, or py-spy): whether history tensors, a cache grown by concatenation or "
+            "detokenising grows with length"
         )
 
 

@@ -20,7 +20,8 @@ class PhaseTime:
 
     `ns` its observed time; `relief` the share of it that goes when a limit is relieved (compute, memory and links doubled,
     overheads removed), by limit; `unknown` the share whose nature no evidence tells; `parts` its time by part, as shares
-    that add up to about 1; `tokens` rows of a step's products; `steps` how many were seen.
+    that add up to about 1; `tokens` rows of a step's products; `steps` how many were seen; `sampler_gap` the share idle between logits and
+    sampler, which is not in `relief`.
     """
 
     phase: str
@@ -30,6 +31,7 @@ class PhaseTime:
     parts: dict[str, float] = field(default_factory=dict)
     tokens: float | None = None
     steps: int = 0
+    sampler_gap: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,12 @@ class Window:
         phases = self.of(objective)
         whole = sum(p.ns for p in phases)
         return sum(p.unknown * p.ns for p in phases) / whole if whole else 0.0
+
+    def sampler_gap(self, objective: str) -> float:
+        """Share of the objective's step time idle between logits and sampler."""
+        phases = self.of(objective)
+        whole = sum(p.ns for p in phases)
+        return sum(p.sampler_gap * p.ns for p in phases) / whole if whole else 0.0
 
     def spread(self, objective: str, limit: str) -> float:
         """How much the mix of phases matters for a limit: the difference of its relief between phases, by the time of the

@@ -51,7 +51,8 @@ class TraceFacts:
     `hardware` is the trace's own limit by phase (hbm, compute, launch_overhead, ...); `knee` the tokens a
     step from which weights cost compute; `doubling_gain` the (low, high) throughput factor of twice the
     batch, by the step's parts; `window` the traced steps' time by phase, part and relief, on which gains are
-    compared; `sketch` a step by arithmetic alone, for the size of a larger batch where there is no window.
+    compared; `sketch` a step by arithmetic alone, for the size of a larger batch where there is no window;
+    `gap_work` the share of the gaps that each named piece of host work fills.
     """
 
     hardware: dict[str, str] = field(default_factory=dict)
@@ -66,6 +67,7 @@ class TraceFacts:
     sampler_gap_share: float | None = None
     window: Window | None = None
     sketch: Window | None = None
+    gap_work: dict[str, float] = field(default_factory=dict)
 
 
 def assess(signals: Signals, objective: str = "throughput", trace: TraceFacts | None = None) -> Assessment:

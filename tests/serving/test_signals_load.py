@@ -1,6 +1,7 @@
 """The run's samples are found between idle ones, and that some were left out is said."""
 
 import pytest
+
 from diagnose.serving.evidence_types import Evidence
 from diagnose.serving.signals import derive_signals
 from diagnose.serving.signals_load import of_the_run, stretches

@@ -5,8 +5,8 @@ from itertools import pairwise
 
 from sim.arch import StepPlan
 from sim.core import Activity, Host, Loop, Signal
-from sim.loop import COMPUTE, OFFLOAD, Call, Note, Rank, Recording, _kernels, annotation
-from sim.model import Kernel
+from sim.loop import COMPUTE, OFFLOAD, Call, Note, OpEvent, Rank, Recording, _kernels, annotation
+from sim.model import Kernel, Op
 from sim.world import World
 
 
@@ -127,6 +127,11 @@ def _process(r: Rank, out: Activity, plan: StepPlan) -> Host:
         )
     h = r.w.host
     yield r.cpu((h.detok_per_token_ns + h.logprob_ns) * plan.sequences)
+    if h.history_ns:
+        start = r.loop.now
+        yield r.cpu(h.history_ns * plan.context)
+        op = Op(h.history_op, ([[plan.sequences, plan.context]],), ("TensorList",))
+        r.rec.ops.append(OpEvent(op, start, r.loop.now - start, r.ids()[1]))
 
 
 def _tokens_back(r: Rank, plan: StepPlan) -> "Host":
@@ -147,6 +152,9 @@ def _forward(r: Rank, plan: StepPlan) -> Host:
         yield from r.read_value(99, host.plan_ns)
     yield r.cpu(host.prep_ns * 0.5)
     groups = _kernels(w.arch, plan, w.options, r.vendor)
+    if host.mask_ns:
+        yield from _masked(r, plan, groups)
+        return
     indexed, at = [], 0
     for group in groups:
         indexed.append([(at + i, k) for i, k in enumerate(group)])
@@ -186,6 +194,21 @@ def _forward(r: Rank, plan: StepPlan) -> Host:
                 a.waits = (*a.waits, *ahead[g])
         if g in sync_at:
             yield from r.read_value(g)
+
+
+def _masked(r: Rank, plan: StepPlan, groups: tuple[tuple[Kernel, ...], ...]) -> Host:
+    """The model up to its logits, the grammar's mask built on the host and copied, then the sampler."""
+    indexed = list(enumerate(k for group in groups for k in group))
+    cut = next(i for i, k in indexed if k.role == "lm_head") + 1
+    if r.w.graphs and not plan.prefill and len(plan.decode) <= r.w.graph_max:
+        yield from r.replay(indexed[:cut], graph=1)
+    else:
+        yield from r.eager(iter(indexed[:cut]))
+    # The mask needs the tokens sampled so far, and is built on the host.
+    yield from r.synchronize(r.api["sync"])
+    yield r.cpu(r.w.host.mask_ns * plan.sequences)
+    yield from r.copy("HtoD", plan.sequences * r.w.arch.vocab / 8, index=901)
+    yield from r.eager(iter(indexed[cut:]))
 
 
 def _piecewise(r: Rank, group: list[tuple[int, Kernel]], graph: int) -> Host:

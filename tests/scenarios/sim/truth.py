@@ -25,7 +25,8 @@ RELIEFS: dict[str, Callable[[World], World]] = {
     "host_sync": lambda w: w.with_host(syncs=0, plan_ns=0.0, small_async=w.host.small_copies > 0),
     # A late rank whose lateness lies between steps is late by its own scheduling: both names are right.
     "scheduling": lambda w: replace(
-        w.with_host(sched_ns=0.0, sched_per_seq_ns=0.0, detok_per_token_ns=0.0, logprob_ns=0.0, gc_every=0), straggler_pause_ns=0.0),
+        w.with_host(sched_ns=0.0, sched_per_seq_ns=0.0, detok_per_token_ns=0.0, logprob_ns=0.0, mask_ns=0.0, history_ns=0.0,
+                    gc_every=0), straggler_pause_ns=0.0),
     "host_input": lambda w: w.with_host(loader_ns=0.0),
     "copy": lambda w: replace(w, device=w.device.with_factor(link=2.0)) if w.offload.bytes_per_layer else w,
     "communication": lambda w: replace(w, collective_speed=w.collective_speed * 2.0),

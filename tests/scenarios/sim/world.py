@@ -31,6 +31,9 @@ class HostCosts:
     small_async: bool = False  # the same copies from pinned memory, without waiting
     logprob_bytes: float = 0.0  # copied back per sequence and step, and turned into Python objects
     logprob_ns: float = 0.0
+    mask_ns: float = 0.0  # grammar mask built on the host between logits and sampler, per sequence
+    history_ns: float = 0.0  # work over every sequence's whole history between steps, per token of it
+    history_op: str = "aten::cat"  # the operator that work shows as
     gc_every: int = 0  # a garbage collection before every n-th step (0: never)
     gc_ns: float = 0.0
     speed: float = 1.0  # of the host CPU
