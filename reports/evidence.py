@@ -97,21 +97,29 @@ def representative(d: Diagnosis) -> tuple[str, Table | None, list[str]]:
         Column("quantity", numeric=False),
         Column("traced"),
         Column("in the run", numeric=False),
-        Column("percentile of the traced", "%"),
+        Column("percentile of the traced"),
         Column("alike", numeric=False),
     ]
     rows = [
         [
             clean(c.get("quantity")),
             quantity(c.get("traced"), clean(c.get("unit"))),
-            ", ".join(f"{clean(k)} {sig3(v)}" for k, v in (c.get("run") or {}).items()) or UNKNOWN,
-            sig3(c.get("percentile")),
+            _in_the_run(c.get("run") or {}),
+            UNKNOWN if c.get("percentile") is None else count(round(c["percentile"])),
             "yes" if c.get("inside") else "no",
         ]
         for c in checks
     ]
     table = Table("Traced steps against the run", columns, rows) if rows else None
     return sentence(value.get("message")), table, [sentence(n) for n in value.get("notes") or []]
+
+
+def _in_the_run(stats: dict[str, Any]) -> str:
+    """A distribution by its median and ends, anything else as it is."""
+    if {"p50", "min", "max"} <= set(stats):
+        of = f", {count(round(stats['n']))} samples" if stats.get("n") else ""
+        return f"p50 {sig3(stats['p50'])}, {sig3(stats['min'])} to {sig3(stats['max'])}{of}"
+    return ", ".join(f"{clean(k)} {sig3(v)}" for k, v in stats.items()) or UNKNOWN
 
 
 def straggler(d: Diagnosis) -> str:

@@ -128,7 +128,7 @@ def kv_table(d: Diagnosis) -> Table | None:
     )
     computed = number("budget_tokens_computed")
     add("pool, computed", f"{count(computed)} tokens" if computed else None, kv.get("reading"))
-    add("most in use", percent(number("peak_used_share")))
+    add("most in use", percent(number("peak_used_share")), kv.get("peak_source"))
     add("preemptions", count(number("preemptions")))
     resident = number("tokens_per_sequence_resident")
     add(
@@ -142,7 +142,7 @@ def kv_table(d: Diagnosis) -> Table | None:
         "pool ÷ tokens a sequence holds",
     )
     full = number("tokens_per_sequence_full")
-    add("at its full length", f"{count(round(full))} tokens" if full else None, kv.get("length_source"))
+    add("a sequence at its full length", f"{count(round(full))} tokens" if full else None, kv.get("length_source"))
     add(
         "sequences that fit at full length",
         count(_whole(number("fits_at_full_length"))) if full else None,
@@ -158,7 +158,7 @@ def kv_table(d: Diagnosis) -> Table | None:
 
 
 def _whole(value: float | None) -> float | None:
-    return None if value is None else float(int(value))
+    return None if value is None else float(round(value))
 
 
 def ratio_remarks(d: Diagnosis) -> list[str]:
@@ -255,7 +255,10 @@ def batch_remarks(d: Diagnosis) -> list[str]:
     lines = []
     gain = u.get("gain_of_doubling")
     now = f"now {sig3(u['now'])}" if isinstance(u.get("now"), int | float) else ""
-    if u.get("batch") is None:
+    if u.get("batch") is None and u.get("stopped_by") is None:
+        text = f"Nothing that is known stops the batch ({now}): slots and the KV pool are in the server's log or metrics"
+        lines.append(sentence(text))
+    elif u.get("batch") is None:
         lines.append(
             f"No batch meets the inter-token target of {sig3(u.get('slo_itl_ms'))} ms for certain ({now})."
         )
@@ -360,10 +363,17 @@ def kv_line(d: Diagnosis) -> str:
         parts.append(
             f"holds {count(_whole(kv['fits_at_resident']))} sequences of {count(round(kv['tokens_per_sequence_resident']))} tokens"
         )
-    for name, label in (("running", "ran"), ("waiting", "waited")):
-        if (row := _fact(d, name)) is not None:
-            parts.append(f"{label} {count(row['value'])}")
     return " · ".join(parts)
+
+
+def load_line(d: Diagnosis) -> str:
+    """Running, waiting and slots in one line; '' where nothing is known."""
+    parts = []
+    for name, label in (("offered", "in flight"), ("running", "running"), ("waiting", "waiting"), ("slot_cap", "slots")):
+        if (row := _fact(d, name)) is not None:
+            about = "about " if row.get("provenance") == "derived" else ""
+            parts.append(f"{label} {about}{count(round(row['value']))}")
+    return ", ".join(parts)
 
 
 def outlook_line(d: Diagnosis) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from diagnose.contract import Diagnosis, Phase
 from diagnose.reports.charts.attribution import phase_bars
 from diagnose.reports.numbers import UNKNOWN, confidence, percent, time_unit
-from diagnose.reports.serving import kv_line, latency_line, outlook_line
+from diagnose.reports.serving import kv_line, latency_line, load_line, outlook_line
 from diagnose.reports.text import clean, keep_units, sentence, shorten
 from diagnose.reports.view import card, facts, first_trial, notes, outside_text
 from diagnose.reports.words import BUCKET, OBJECTIVE, bucket_label, is_alone, limit_name, phase_name, words
@@ -59,7 +59,12 @@ def summary(d: Diagnosis, *, width: int | None = None, color: bool | None = None
 def _served(d: Diagnosis, width: int, color: bool) -> list[str]:
     """Latency, KV cache and outlook of a served run."""
     page = _Page(width, color)
-    for label, line in (("latency", latency_line(d)), ("KV cache", kv_line(d)), ("outlook", outlook_line(d))):
+    for label, line in (
+        ("latency", latency_line(d)),
+        ("load", load_line(d)),
+        ("KV cache", kv_line(d)),
+        ("outlook", outlook_line(d)),
+    ):
         if line:
             page.block(label, [line], 2)
     return page.lines

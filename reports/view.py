@@ -153,6 +153,9 @@ def _model(d: Diagnosis) -> str:
 def _engine(d: Diagnosis) -> str:
     """The serving engine and version that the evidence names, and the frameworks of the traces."""
     served = " ".join(x for x in (setting(d, "engine"), setting(d, "engine_version")) if x)
+    client = setting(d, "bench_backend")
+    if not served and client in {"vllm", "sglang", "tensorrt-llm"}:
+        served = f"{client} (the client's setting)"
     frameworks = [s.framework for s in d.source if s.framework]
     named = [f for f in frameworks if not served or not f.startswith(setting(d, "engine") or " ")]
     return _join([served, *named])

@@ -42,6 +42,10 @@ from diagnose.serving.signals import Fact, Signals, derive_signals
 from diagnose.serving.what_if import StepParts, batch_curve
 
 
+MORE_THAN_WHOLE = 1.1
+"""A running sequence holds at most its whole length, and blocks round up by far less than a tenth."""
+
+
 @dataclass(slots=True)
 class Beside:
     """Everything read beside the trace."""
@@ -117,6 +121,7 @@ def attach(
     parts = step_parts(d, roofs)
     if parts is None and model is not None and roofs is not None:
         parts = parts_from_evidence(model, e, signals, roofs, tp=beside.tp, ep=beside.ep)
+    _one_number(d, signals)
     kv_dtype, engines = e.setting("kv_cache_dtype"), engines_of(e)
     d.load = {
         name: {"value": f.value, "unit": f.unit, "provenance": f.provenance, "text": f.text}
@@ -159,6 +164,10 @@ def attach(
     if has_serving(e):
         drawn = sketch(model, e, signals, tp=beside.tp, pp=beside.pp, ep=beside.ep) if model else None
         _judge(d, signals, objective, parts, served_window(d, roofs, model, parts.knee if parts else None), drawn)
+    if d.representative and d.representative.get("verdict") == "no":
+        d.verdict.could_not_tell.insert(
+            0, f"whether these steps are the ones that were slow: {d.representative['message']}; trace the load in question"
+        )
 
 
 def _source(path: Path, kind: str) -> Source:
@@ -168,6 +177,30 @@ def _source(path: Path, kind: str) -> Source:
     with path.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
     return Source(path=path.name, format=kind, sha256=digest, bytes=path.stat().st_size)
+
+
+def _one_number(d: Diagnosis, signals: Signals) -> None:
+    """Where the KV report and the signals state the same quantity, the signals' is kept: the limits are judged on it."""
+    if d.kv is None:
+        return
+    for key, fact in (
+        ("peak_used_share", signals.kv_peak), ("prefix_hit_rate", signals.prefix_hit), ("preemptions", signals.preemptions),
+        ("tokens_per_sequence_resident", signals.resident_tokens), ("fits_at_resident", signals.fits),
+        ("tokens_per_sequence_full", signals.full_tokens), ("fits_at_full_length", signals.fits_full),
+    ):  # fmt: skip
+        if fact is not None:
+            d.kv[key] = fact.value
+    if signals.kv_peak is not None:
+        d.kv["peak_source"] = signals.kv_peak.text
+    if signals.resident_tokens is not None:
+        d.kv["resident_source"] = signals.resident_tokens.text
+    held, full = signals.resident_tokens, signals.full_tokens
+    if held is not None and full is not None and held.value > MORE_THAN_WHOLE * full.value:
+        d.data_quality.append(Note(
+            code="resident-above-full", severity="warning",
+            message=f"running sequences seem to hold {held.value:,.0f} tokens each, more than the {full.value:,.0f} of a whole request: "
+            "the pool also keeps cached prefixes, or the levels are of another load than the lengths",
+        ))  # fmt: skip
 
 
 def _prompt_ms(beside: Beside, roofs: Roofs | None) -> float | None:

@@ -5,9 +5,10 @@ deploy that was slow."""
 from typing import Any
 
 from diagnose.serving.evidence_types import Evidence
-from diagnose.serving.kv import engine_totals, resident_tokens
+from diagnose.serving.kv import engine_totals, paired, resident_tokens
 from diagnose.serving.stats import quantile, summary
 
+ITERATION = ("step_generation_requests", "step_context_tokens", "step_ms")
 INSIDE = (0.10, 0.90)
 """A traced median between the run's 10th and 90th percentile is ordinary for it."""
 FEW_STEPS = 20
@@ -23,13 +24,13 @@ def _check(name: str, unit: str, traced: float | None, run: list[float]) -> dict
     low, high = quantile(rows, INSIDE[0]), quantile(rows, INSIDE[1])
     # a steady load has no spread of its own: allow a tenth around it
     inside = low * 0.9 <= traced <= high * 1.1
-    below = sum(1 for v in rows if v <= traced) / len(rows)
+    under, same = sum(1 for v in rows if v < traced), sum(1 for v in rows if v == traced)
     return {
         "quantity": name,
         "unit": unit,
         "traced": traced,
         "run": summary(rows),
-        "percentile": below,
+        "percentile": 100 * (under + same / 2) / len(rows),
         "inside": inside,
     }
 
@@ -60,6 +61,8 @@ context_per_sequence: float | None = None,
             "quantity": "step time against the median gap between tokens", "unit": "ms", "traced": step_ms,
             "run": {"p50": itl}, "percentile": None, "inside": 1 / STEP_RATIO <= ratio <= STEP_RATIO,
         })  # fmt: skip
+    pure = [ms for decodes, tokens, ms in paired(evidence, *ITERATION) if decodes and not tokens and ms > 0]
+    checks.append(_check("step time against the engine's decode iterations", "ms", step_ms, pure))
     found = [c for c in checks if c is not None]
     if not found:
         return None

@@ -181,7 +181,8 @@ def crossover_batch(parts: StepParts) -> float | None:
 
 def useful_batch(parts: StepParts, caps: Caps, min_gain: float = 1.10) -> dict[str, Any]:
     """The largest batch worth running: under caps and the ITL line for certain (`batch`) and at best
-    (`batch_at_best`), and the one from which doubling gains less than `min_gain` (`flattens_at`)."""
+    (`batch_at_best`), and the one from which doubling gains less than `min_gain` (`flattens_at`). Where no cap and no line is
+    known, or the line holds as far as is looked, there is none to name."""
     wall = caps.kv_wall()
     limits = [c for c in (wall, caps.slots) if c]
     top = int(min(limits)) if limits else 4096
@@ -196,6 +197,10 @@ def useful_batch(parts: StepParts, caps: Caps, min_gain: float = 1.10) -> dict[s
         if flattens is None and marginal_gain(parts, batch)[1] < min_gain:
             flattens = batch
     binding = None
+    if sure == top and not limits:
+        sure = best = None
+    elif best == top and not limits:
+        best = None
     if sure is not None and sure == top and limits:
         binding = "kv_wall" if wall and int(wall) == top else "slots"
     elif caps.slo_itl_ms is not None:

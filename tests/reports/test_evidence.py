@@ -44,7 +44,7 @@ def test_representative(case: Any) -> None:
     message, table, notes = evidence.representative(case("serving_only"))
     assert message == "The traced steps differ from the run in batch."
     assert table
-    assert table.rows == [["batch", "8 sequences", "p50 61.0", "2.00", "no"]]
+    assert table.rows == [["batch", "8 sequences", "p50 61.0", "2", "no"]]
     assert len(notes) == 1
     assert evidence.representative(case("healthy")) == ("", None, [])
 

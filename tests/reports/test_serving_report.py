@@ -27,8 +27,13 @@ def test_batch_worth_running(case: Any) -> None:
     lines = serving.batch_remarks(case("serving_only"))
     assert lines[0] == "Useful batch: 72, 75 at best, stopped by the inter-token target; now 64.0."
     assert "1.40–1.60 ×" in lines[1]
-    assert "the KV pool holds 75" in lines[2]  # whole sequences
+    assert "the KV pool holds 75" in lines[2]
     assert "at least 61.0 ms" in lines[3] and "queueing" in lines[3]
+    d = case("serving_only")
+    d.useful_batch |= {"batch": None, "batch_at_best": None, "stopped_by": None}
+    assert serving.batch_remarks(d)[0].startswith("Nothing that is known stops the batch (now 64.0)")
+    d.useful_batch |= {"stopped_by": "slo_itl"}
+    assert serving.batch_remarks(d)[0] == "No batch meets the inter-token target of 30.0 ms for certain (now 64.0)."
 
 
 def test_quantising_says_losses_and_what_was_not_measured(case: Any) -> None:
@@ -70,7 +75,8 @@ def test_lines_of_the_terminal(case: Any) -> None:
     assert serving.latency_line(d) == (
         "TTFT p50 301 ms, p99 2.91 s · ITL p50 31.4 ms, p99 180 ms · E2E p50 8.12 s, p99 14.2 s · 1,870 tokens/s"
     )
-    assert "most used 99.4 %" in serving.kv_line(d) and "ran 64" in serving.kv_line(d)
+    assert "most used 99.4 %" in serving.kv_line(d)
+    assert serving.load_line(d) == "running 64, waiting 128"
     assert serving.kv_line(case("healthy")) == serving.outlook_line(case("healthy")) == ""
 
 

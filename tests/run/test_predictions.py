@@ -158,3 +158,38 @@ def test_traced_step_gives_ceiling_and_quantising():
         if k.phase == "decode" and k.family in {"gemm", "gemm_lowp", "gemv"} and k.role != "head"
     )
     assert row["share"] == pytest.approx(products / phase.wall_ns)
+
+
+def test_one_quantity_is_one_number(files):
+    """The verdict's evidence, the load table and the KV table state the same level, pool and hits."""
+    iteration = (
+        "INFO 10-06 16:01:00 [core.py:359] Engine 000: Iteration(7): 0 context requests, 0 context tokens, 90 generation "
+        "requests, 90 generation tokens, iteration elapsed time: 20.00 ms, GPU KV cache usage: 55.0%\n"
+    )
+    with (files / "server.log").open("a") as log:
+        log.write(iteration)
+    d = run(files)
+    for key, name in (
+        ("peak_used_share", "kv_peak"), ("tokens_per_sequence_resident", "resident_tokens"), ("fits_at_resident", "fits"),
+        ("prefix_hit_rate", "prefix_hit"),
+    ):  # fmt: skip
+        assert d.kv[key] == d.load[name]["value"], key
+    assert d.useful_batch["kv_wall"] == pytest.approx(d.kv["fits_at_resident"])
+    assert d.ceiling["context_tokens"] == d.kv["tokens_per_sequence_resident"]
+
+
+def test_sequences_that_hold_more_than_they_are_long_are_named(files):
+    bench = json.loads((files / "bench.json").read_text())
+    bench |= {"total_input_tokens": 200_000, "total_output_tokens": 200_000}  # 800 a request; 1,200 held
+    (files / "bench.json").write_text(json.dumps(bench))
+    note = next(n for n in run(files).data_quality if n.code == "resident-above-full")
+    assert "1,200" in note.message and "800" in note.message
+
+
+def test_traced_steps_unlike_the_run_are_said_first(files):
+    sample = SAMPLES / "generated_h100_decode_hbm.json.gz"
+    d = pipeline.run([sample, files], pipeline.Options())
+    assert d.representative["verdict"] == "no"
+    batch = next(c for c in d.representative["checks"] if c["quantity"] == "batch")
+    assert batch["percentile"] == 0  # 16 traced, never under 100 in the run
+    assert d.verdict.could_not_tell[0].startswith("whether these steps are the ones that were slow")

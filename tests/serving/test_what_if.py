@@ -119,6 +119,16 @@ def test_useful_batch_under_an_itl_line():
     assert got["stopped_by"] == "slo_itl"
 
 
+def test_no_cap_no_useful_batch():
+    parts = StepParts(batch=10, context=1000, weights_ms=10.0, kv_ms=0.001, knee=1e9)
+    got = useful_batch(parts, Caps())
+    assert (got["batch"], got["batch_at_best"], got["stopped_by"]) == (None, None, None)
+    # the KV reads of 4,096 sequences take 0.4 ms: a line at 50 ms stops nothing, one at 9 ms everything
+    assert useful_batch(parts, Caps(slo_itl_ms=50.0))["batch"] is None
+    got = useful_batch(parts, Caps(slo_itl_ms=9.0))
+    assert (got["batch"], got["stopped_by"]) == (None, "slo_itl")
+
+
 def test_prefill_line_leaves_the_queue_out():
     parts = StepParts(batch=10, context=1000, weights_ms=10.0, kv_ms=1.0, knee=200)
     row = batch_row(parts, 10, Caps(slo_ttft_ms=50.0, prefill_ms=100.0))
