@@ -60,11 +60,15 @@ def variants(chosen: str, count: int, only: list[str]) -> Iterator[tuple[str, in
         yield names[i % len(names)], SETS[chosen] + i // len(names) + 1
 
 
-def assess(job: tuple[str, int]) -> dict[str, Any]:
-    """Generate one variant, diagnose it, and compare."""
+def assess(job: tuple[str, int, bool]) -> dict[str, Any]:
+    """Generate one variant, diagnose it, and compare. Job: scenario, seed, and whether confidence is told as stated."""
     from sim.registry import generate
 
-    name, seed = job
+    from diagnose.rules import calibration as told
+
+    name, seed, stated = job
+    if stated:
+        told.knots = lambda kind: ()  # type: ignore[assignment]
     row: dict[str, Any] = {"scenario": name, "seed": seed}
     with tempfile.TemporaryDirectory(prefix="accuracy-") as folder:
         made = generate(name, seed, Path(folder))
@@ -179,7 +183,7 @@ def _trace_ratio(made: Any, found: Any, change: str, x: Any, phase: str | None) 
     if outcome is None:
         return None
     before, after = outcome
-    only_ratio = made.variant.real is not None or all(s.form == "window" for s in found.steps)
+    only_ratio = made.variant.real is not None or all(s.provenance == "window" for s in found.steps)
     return float(after / (before if only_ratio else x.baseline))
 
 
@@ -199,13 +203,14 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--pairs", type=Path, help="write every row as JSON Lines")
     parser.add_argument(
-        "--fit", type=Path, help="write the monotone map from stated to observed confidence (JSON)"
+        "--fit", type=Path, help="write the maps from stated to observed confidence (rules/calibration.json)"
     )
     parser.add_argument("--show", action="store_true", help="print every wrong verdict")
     parser.add_argument("--limits", action="store_true", help="exit 1 when a promised figure is missed")
     args = parser.parse_args()
     count = len(SMOKE) if args.smoke else args.n
-    jobs = list(variants(args.set, count, list(SMOKE) if args.smoke else args.only))
+    chosen = variants(args.set, count, list(SMOKE) if args.smoke else args.only)
+    jobs = [(name, seed, args.fit is not None) for name, seed in chosen]
     rows: list[dict[str, Any]] = []
     with multiprocessing.get_context("spawn").Pool(args.jobs) as pool:
         for row in pool.imap_unordered(assess, jobs, chunksize=2):
@@ -216,7 +221,8 @@ def main() -> None:
     if args.pairs:
         args.pairs.write_text("".join(json.dumps(r) + "\n" for r in rows))
     if args.fit:
-        args.fit.write_text(json.dumps(calibration(rows), indent=1) + "\n")
+        seeds = f"{len(rows)} variants, {args.set} seeds from {SETS[args.set] + 1}"
+        args.fit.write_text(json.dumps(calibration(rows, seeds), indent=1) + "\n")
     text, missed = report(rows, show=args.show)
     print(text)
     if args.smoke:

@@ -65,7 +65,16 @@ def report(rows: list[Row], show: bool = False) -> tuple[str, list[str]]:
     return "\n".join(out), missed
 
 
-def calibration(rows: list[Row]) -> dict[str, Any]:
+def calibration(rows: list[Row], seeds: str) -> dict[str, Any]:
+    """The maps of `rules/calibration.json`: one for verdicts from kernel traces, one for those from serving evidence."""
+    kinds = {"trace": [r for r in rows if r.get("objective") == "step_time"],
+             "serving": [r for r in rows if r.get("objective") != "step_time"]}  # fmt: skip
+    return {"source": f"simulated runs with computed truth, {seeds}"} | {
+        kind: _monotone(mine) for kind, mine in kinds.items()
+    }
+
+
+def _monotone(rows: list[Row]) -> dict[str, Any]:
     """Monotone map from stated confidence to the share of right claims (pool adjacent violators), for one set of seeds.
 
     Each knot is (mean stated confidence, share right, claims). Shares are shrunk by one imagined right and one wrong claim,

@@ -191,6 +191,8 @@ class Experiment(Struct):
     risk: str | None = None
     baseline: float | None = None
     phase: str | None = None
+    # Why the baseline is not the window's plain mean, e.g. "with the gap before every step".
+    baseline_note: str | None = None
 
 
 class Gain(Struct):

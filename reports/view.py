@@ -219,7 +219,9 @@ def trial(x: Experiment, limit: str, alone: bool = False) -> Trial:
         change=clean(x.change),
         command=clean_lines(x.command),
         metric=clean(words(x.metric)),
-        now=quantity(x.baseline, unit) if x.baseline is not None else "",
+        now=quantity(x.baseline, unit) + (f" ({clean(x.baseline_note)})" if x.baseline_note else "")
+        if x.baseline is not None
+        else "",
         predicted=interval(x.prediction.low, x.prediction.high, unit),
         runner_up=limit_name(runner.limit) if runner else "",
         under_runner_up=interval(runner.low, runner.high, unit) if runner else "",

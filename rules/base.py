@@ -37,7 +37,7 @@ class Context:
     `parts_ns`: exclusive time by part (see `diagnose.rules.parts`), observed time only; `wall_ns` their sum.
     `facts`: counts and shares that several rules share (coverage, python stacks, ranks, engine, ...).
     `host`: the launching thread's pace; `products`: matrix products that stream weights; `unseen_gaps`: steps whose gap
-    before them lies outside the window; `whole_steps`: steps, those cut by an edge of the window in part.
+    before them lies outside the window; `whole_steps`: steps, those cut by an edge of the window in part; `kernels`: kernels of the phase.
     """
 
     phase: str
@@ -51,6 +51,7 @@ class Context:
     products: tuple[WeightProduct, ...] = ()
     unseen_gaps: int = 0
     whole_steps: float = 0.0
+    kernels: int = 0
 
 
 @dataclass(slots=True)

@@ -7,10 +7,11 @@ import duckdb
 
 from diagnose.contract import Experiment, Gain, Hypothesis, Interval, RunnerUpPrediction
 from diagnose.rules.base import OUTSIDE, Assessment, Context, Need, Rule
+from diagnose.rules.calibration import beside, observed
 from diagnose.rules.common import RELIEF
 from diagnose.rules.experiments import BY_ID, NOISE, Change, bucket_of
 from diagnose.rules.host_pace import host_pace
-from diagnose.rules.parts import parts_by_phase, steady, unseen_gaps, whole_steps
+from diagnose.rules.parts import kernel_counts, parts_by_phase, steady, unseen_gaps, whole_steps
 from diagnose.rules.predict import floored, predict, predict_if
 from diagnose.rules.situation import Situation
 from diagnose.rules.weight_products import weight_products
@@ -68,7 +69,7 @@ def run_rules(
         for part, ns in mine.items():
             run_parts[part] = run_parts.get(part, 0.0) + ns
     paces, products = host_pace(store), weight_products(store)
-    unseen, whole_counts = unseen_gaps(store), whole_steps(store)
+    unseen, whole_counts, kernels = unseen_gaps(store), whole_steps(store), kernel_counts(store)
     contexts = [
         Context(
             phase=phase or OUTSIDE,
@@ -80,6 +81,7 @@ def run_rules(
             host=paces.get((device, phase or OUTSIDE)),
             products=products.get((device, phase or OUTSIDE), ()),
             unseen_gaps=unseen.get((device, phase or OUTSIDE), 0),
+            kernels=kernels.get((device, phase or OUTSIDE), 0),
             whole_steps=whole_counts.get((device, phase or OUTSIDE), 0.0),
             facts=facts
             | facts.get("devices", {}).get(device, {})
@@ -159,10 +161,16 @@ def _rank(claims: list[Claim]) -> None:
                 claim.found.quality,
                 claim.context.steps,
             )
+        # Stated confidence is how the rules weigh; what is told is how often such first claims were right.
+        told = observed(assessed[0].confidence or 0.0, "trace") if assessed else 0.0
+        for claim in assessed[1:]:
+            claim.confidence = round(beside(claim.confidence or 0.0, told), 3)
+        if assessed:
+            assessed[0].confidence = round(told, 3)
 
 
 def confidence(share: float, rival: float, unknown: float, quality: float, steps: int) -> float:
-    """How likely this limit is the first one (not calibrated).
+    """How likely this limit is the first one, before calibration.
 
     Half at a tie, rising with the margin over the best rival or over the time whose nature is unknown, whichever is
     larger; scaled by the evidence's quality; a single step or window has no repetition behind it.
@@ -261,6 +269,8 @@ def _situation(claim: Claim) -> Situation:
         products=context.products,
         device=context.facts.get("device_key") or "",
         ranks=context.facts.get("group_size"),
+        kernels=context.kernels,
+        phase=context.phase,
     )
 
 
@@ -309,6 +319,22 @@ def _experiment(
         risk=change.risk,
         baseline=scaled(baseline),
         phase=claim.context.phase,
+        baseline_note=_baseline_note(claim, change),
+    )
+
+
+def _baseline_note(claim: Claim, change: Change) -> str | None:
+    """What a metric per step counts beyond the window, so that it does not read as another number for the same thing."""
+    context = claim.context
+    gaps = context.unseen_gaps and context.parts_ns.get("idle_scheduling")
+    if context.phase == OUTSIDE or change.scope_claimed:
+        return None
+    if gaps:
+        return "with the gap before every step"
+    return (
+        "a step cut by the window's edge counted in part"
+        if context.whole_steps not in (0, context.steps)
+        else None
     )
 
 

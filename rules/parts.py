@@ -54,6 +54,16 @@ def total(parts: dict[str, float], *prefixes: str) -> float:
     return sum(ns for part, ns in parts.items() if part.split(":")[0] in prefixes)
 
 
+def kernel_counts(store: Store) -> dict[tuple[int, str], int]:
+    """Kernels by (device, phase)."""
+    return {
+        (device, phase): count
+        for device, phase, count in store.rows(
+            "SELECT s.device_id, s.phase, count(*) FROM kernel k JOIN step s USING (step_id) GROUP BY ALL"
+        )
+    }
+
+
 def unseen_gaps(store: Store) -> dict[tuple[int, str], int]:
     """By (device, phase): 1 where the window begins with a step of the phase, whose gap before it lies outside."""
     return {

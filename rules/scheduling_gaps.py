@@ -20,7 +20,11 @@ def assess(row: Row, context: Context, thresholds: dict[str, Threshold]) -> Asse
     idle = row["idle_ns"] or 0
     seen = share_of(idle, context)
     # The window shows one gap fewer than steps where it begins with one: over a longer run each step has its gap.
-    missing = idle * context.unseen_gaps / (context.steps - context.unseen_gaps) if context.steps > context.unseen_gaps else 0.0
+    missing = (
+        idle * context.unseen_gaps / (context.steps - context.unseen_gaps)
+        if context.steps > context.unseen_gaps
+        else 0.0
+    )
     share = (idle + missing) / (context.wall_ns + missing) if context.wall_ns else 0.0
     quality, doubts = host_quality(context)
     gap_ms = row["gap_median_ns"] / 1e6 if row["gap_median_ns"] is not None else None

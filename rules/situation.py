@@ -10,7 +10,8 @@ from diagnose.rules.weight_products import WeightProduct
 class Situation:
     """`parts_ns`: the phase's time by part (see `diagnose.rules.parts`); `host`: the launching thread's pace, None where it
     is not in the trace; `products`: the matrix products that stream weights; `device`: key of the device's catalog row;
-    `ranks`: size of the group that its collectives span, None where unknown.
+    `ranks`: size of the group that its collectives span, None where unknown; `kernels`: kernels of the phase,
+    whose name is `phase`.
     """
 
     parts_ns: dict[str, float]
@@ -18,6 +19,8 @@ class Situation:
     products: tuple[WeightProduct, ...] = ()
     device: str = ""
     ranks: int | None = None
+    kernels: int = 0
+    phase: str = ""
 
     @property
     def total_ns(self) -> float:

@@ -5,6 +5,7 @@ from typing import Any
 
 from diagnose.contract import Hypothesis, Phase, Verdict
 from diagnose.rules.base import OUTSIDE
+from diagnose.rules.calibration import calibrated, observed
 from diagnose.rules.common import ms, percent
 from diagnose.rules.engine import Claim, hypothesis, unknown_share
 
@@ -138,7 +139,7 @@ def verdict(
         by_phase=[_phase_sentence(p) for p in phases],
         ruled_out=ruled_out,
         could_not_tell=could_not,
-        calibrated=False,
+        calibrated=calibrated("trace"),
     )
 
 
@@ -172,7 +173,8 @@ def _run_confidence(first: Ranked, ranked: list[Ranked], unknown: float) -> floa
     from diagnose.rules.engine import confidence
 
     rival = max((r.ns for r in ranked if r.limit != first.limit), default=0.0)
-    return confidence(first.ns, rival, unknown, first.best.found.quality, first.best.context.steps)
+    stated = confidence(first.ns, rival, unknown, first.best.found.quality, first.best.context.steps)
+    return round(observed(stated, "trace"), 3)
 
 
 def _phase_limit(phase: Phase, claims: list[Claim], device: int | None) -> None:
@@ -215,11 +217,25 @@ def _phase_sentence(phase: Phase) -> str:
 
 
 def _next(first: Ranked, second: Ranked | None, wall: float) -> str | None:
-    if second is None or not wall:
+    lines = []
+    if second is not None and wall:
+        left = wall - first.ns
+        share = second.ns / left if left > 0 else 0.0
+        lines.append(
+            f"with {words(first.limit)} entirely relieved, {words(second.limit)} would hold {percent(min(1.0, share))} of what is left"
+        )
+    pace = _stops_paying(first)
+    return "; ".join(lines + ([pace] if pace else [])) or None
+
+
+def _stops_paying(first: Ranked) -> str | None:
+    """Where faster kernels stop paying: at the host's own work per step."""
+    context = first.best.context
+    steps = context.whole_steps or context.steps
+    if first.limit not in KERNEL_LIMITS or context.host is None or not steps:
         return None
-    left = wall - first.ns
-    share = second.ns / left if left > 0 else 0.0
-    return f"with {words(first.limit)} entirely relieved, {words(second.limit)} would hold {percent(min(1.0, share))} of what is left"
+    host = context.host.busy_share * context.wall_ns / steps
+    return f"faster kernels pay down to {ms(host)} a step, the host's own work for it (now {ms(context.wall_ns / steps)})"
 
 
 def _ruled_out(rejected: list[Claim], kept: set[str]) -> list[str]:
@@ -291,7 +307,7 @@ def _inconclusive(
         by_phase=[_phase_sentence(p) for p in phases],
         ruled_out=ruled_out,
         could_not_tell=could_not,
-        calibrated=False,
+        calibrated=calibrated("trace"),
     )
 
 

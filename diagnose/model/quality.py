@@ -65,7 +65,12 @@ def facts(store: Store, roofs: dict[int, Roofs | None], outcome: StepOutcome) ->
 def _by_device(store: Store, roofs: dict[int, Roofs | None]) -> dict[int, dict[str, Any]]:
     clocks = clock_shares(store, roofs)
     return {
-        device: {"device_key": r.spec.key, "link_h2d": r.spec.link_h2d, "link_d2h": r.spec.link_d2h, "clock_share": clocks.get(device)}
+        device: {
+            "device_key": r.spec.key,
+            "link_h2d": r.spec.link_h2d,
+            "link_d2h": r.spec.link_d2h,
+            "clock_share": clocks.get(device),
+        }
         for device, r in roofs.items()
         if r is not None
     }

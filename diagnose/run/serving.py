@@ -17,20 +17,21 @@ from diagnose.contract import (
     Verdict,
 )
 from diagnose.devices import Roofs
+from diagnose.rules.calibration import beside, calibrated, observed
+from diagnose.rules.registry import shipped
+from diagnose.rules.serving_experiments import experiment_for
+from diagnose.rules.verdict import words
 from diagnose.run import predictions
 from diagnose.run.served_gaps import gap_points, gap_work, sampler_gap_share, stalled_rank
 from diagnose.run.served_window import served_window
 from diagnose.run.step_parts import decode_phase, step_parts, trace_facts
-from diagnose.rules.registry import shipped
-from diagnose.rules.serving_experiments import experiment_for
-from diagnose.rules.verdict import words
 from diagnose.serving import evidence_types
 from diagnose.serving.config_findings import config_findings
 from diagnose.serving.evidence import read_evidence
 from diagnose.serving.kv import check_pool, kv_report
 from diagnose.serving.latency import latency_report
-from diagnose.serving.limit_types import Assessment, Candidate
 from diagnose.serving.limit_sketch import sketch
+from diagnose.serving.limit_types import Assessment, Candidate
 from diagnose.serving.limit_window import Window
 from diagnose.serving.limits import assess
 from diagnose.serving.memory import memory_report
@@ -40,7 +41,6 @@ from diagnose.serving.phase_ratio import phase_ratio
 from diagnose.serving.representative import representative_report
 from diagnose.serving.signals import Fact, Signals, derive_signals
 from diagnose.serving.what_if import StepParts, batch_curve
-
 
 MORE_THAN_WHOLE = 1.1
 """A running sequence holds at most its whole length, and blocks round up by far less than a tenth."""
@@ -88,7 +88,12 @@ def read(
         size(ep, "ep"),
         [
             (path, kind)
-            for paths, kind in ((metrics, "metrics"), (logs, "log"), (benches, "benchmark"), (settings, "settings"))
+            for paths, kind in (
+                (metrics, "metrics"),
+                (logs, "log"),
+                (benches, "benchmark"),
+                (settings, "settings"),
+            )
             for path in paths
         ],
     )
@@ -163,10 +168,13 @@ def attach(
         )
     if has_serving(e):
         drawn = sketch(model, e, signals, tp=beside.tp, pp=beside.pp, ep=beside.ep) if model else None
-        _judge(d, signals, objective, parts, served_window(d, roofs, model, parts.knee if parts else None), drawn)
+        _judge(
+            d, signals, objective, parts, served_window(d, roofs, model, parts.knee if parts else None), drawn
+        )
     if d.representative and d.representative.get("verdict") == "no":
         d.verdict.could_not_tell.insert(
-            0, f"whether these steps are the ones that were slow: {d.representative['message']}; trace the load in question"
+            0,
+            f"whether these steps are the ones that were slow: {d.representative['message']}; trace the load in question",
         )
 
 
@@ -216,7 +224,12 @@ def has_serving(e: evidence_types.Evidence) -> bool:
 
 
 def _judge(
-    d: Diagnosis, signals: Signals, objective: str, parts: StepParts | None, window: Window | None, drawn: Window | None
+    d: Diagnosis,
+    signals: Signals,
+    objective: str,
+    parts: StepParts | None,
+    window: Window | None,
+    drawn: Window | None,
 ) -> None:
     d.hypotheses = [h for h in d.hypotheses if h.rule != "kv-capacity"]
     if objective == "step_time":
@@ -233,6 +246,15 @@ def _judge(
     d.objective = objective
     d.hypotheses = made + d.hypotheses
     d.verdict = _verdict(d, found, made, objective)
+
+
+def _tell_confidence(found: Assessment) -> None:
+    """From stated confidence, by which candidates compete, to how often such first claims were right."""
+    if found.first is None:
+        return
+    told = observed(found.first.confidence, "serving")
+    for c in found.candidates:
+        c.confidence = round(told if c is found.first else beside(c.confidence, told), 3)
 
 
 def _baseline(d: Diagnosis, objective: str) -> tuple[float | None, str, str]:
@@ -335,7 +357,7 @@ def _verdict(d: Diagnosis, found: Assessment, made: list[Hypothesis], objective:
         by_phase=trace.by_phase,
         ruled_out=ruled,
         could_not_tell=could_not,
-        calibrated=False,
+        calibrated=calibrated("serving"),
     )
 
 
@@ -366,7 +388,9 @@ def empty(objective: str, version: str) -> Diagnosis:
 
 
 def _model(model: ModelConfig, beside: Beside) -> dict[str, Any]:
-    weights = None if model.quant and model.quant.note else model.weight_bytes(beside.tp, beside.pp, beside.ep)
+    weights = (
+        None if model.quant and model.quant.note else model.weight_bytes(beside.tp, beside.pp, beside.ep)
+    )
     told: dict[str, Any] = {
         "name": model.name, "params": model.params, "params_active": round(model.params_active) if model.experts else None,
         "layers": model.layers, "hidden": model.hidden, "heads": model.heads, "kv_heads": model.kv_heads,

@@ -36,7 +36,9 @@ def row(**values):
         "wait_ns", "matched", "collectives", "median_ns", "compute_ns", "hbm_ns", "busy_ns", "unmodelled_ns", "inefficient_ns", "floor_ns",
         "alone_above_ns", "fuse_high_ns", "fuse_low_ns", "floor_alone_ns", "chain_ns", "compute_tflops", "compute_percent", "top_compute",
         "hbm_gbps", "hbm_percent", "hbm_weights_ns", "hbm_kv_ns", "top_hbm", "inefficient_percent", "chains", "chain_kernels",
-        "floor_kernels", "top_inefficient", "top_inefficient_ns", "top_reason", "top_reason_ns", "fuse_best_ns", "unpack_ns", "inefficient_ideal_ns", "dram_percent", "tensor_percent", "long_share",
+        "floor_kernels", "top_inefficient", "top_inefficient_ns", "top_reason", "top_reason_ns", "fuse_best_ns", "unpack_ns",
+        "inefficient_ideal_ns", "dram_percent", "tensor_percent",
+        "long_share",
     ]  # fmt: skip
     return dict.fromkeys(names) | values
 
