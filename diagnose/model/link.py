@@ -30,6 +30,7 @@ def link(store: Store) -> None:
     `owner(kernel_id, step_id)` exists and `public_views` is called again.
     """
     ensure_raw(store)
+    store.expect_rows(max(store.count(table.name) for table in RAW))
     store.con.execute("; ".join(map(_whole, RAW)))
     store.save("link_op", _sql("link_op"))
     store.save("link_call", _sql("link_call"))

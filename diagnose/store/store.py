@@ -10,6 +10,9 @@ import duckdb
 
 from diagnose.store.schema import BY_NAME, TABLES
 
+# DuckDB hands out work by groups of this many rows: on fewer a second thread has nothing to do and costs all the same.
+ROW_GROUP = 122_880
+
 
 class Store:
     """The tables of one trace. `con` is the DuckDB connection; `folder` holds its Parquet parts and spill files.
@@ -22,9 +25,10 @@ class Store:
         self.folder = Path(tempfile.mkdtemp(prefix="diagnose-"))
         self.large = False  # set by ingest: tables of a large trace live in Parquet, not in memory
         self._parts = 0
+        self._threads = int(threads)
         self.con = duckdb.connect(":memory:")
         self.con.execute(f"SET memory_limit='{memory_limit}'")
-        self.con.execute(f"SET threads={int(threads)}")
+        self.con.execute(f"SET threads={self._threads}")
         self.con.execute(f"SET temp_directory='{self.folder.as_posix()}'")
         self.con.execute("SET preserve_insertion_order=false")
         # DuckDB draws its own bar on stdout, which is for data, when a statement takes more than two seconds.
@@ -41,6 +45,10 @@ class Store:
         part = (self.folder / f"{name}-{self._parts}.parquet").as_posix()
         self.con.execute(f"COPY ({select}) TO '{part}' (FORMAT parquet, COMPRESSION snappy)")
         self.con.execute(f"""CREATE OR REPLACE VIEW "{name}" AS SELECT * FROM read_parquet('{part}')""")
+
+    def expect_rows(self, rows: int) -> None:
+        """Say how many rows the largest table has: small stores work with one thread."""
+        self.con.execute(f"SET threads={1 if rows <= ROW_GROUP else self._threads}")
 
     def names(self) -> dict[str, str]:
         """Every table and view of the store by name: `TABLE` or `VIEW`."""
