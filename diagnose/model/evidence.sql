@@ -14,7 +14,7 @@ FROM segment WHERE bucket LIKE 'idle%' OR bucket = 'unobserved' GROUP BY ALL;
 -- One row a combination of name, operator, role, shape and phase. Rates use the time that is the kernel's own.
 CREATE OR REPLACE TABLE kernel_group AS
 WITH joined AS (
-    SELECT a.device_id, a.kind, a.name_id, a.start_ns, a.dur_ns, o.name_id AS op_name_id, st.phase, c.role, c.shape, c.flops, c.bytes_min,
+    SELECT a.device_id, a.kind, a.name_id, a.op_id, a.start_ns, a.dur_ns, o.name_id AS op_name_id, st.phase, c.role, c.shape, c.flops, c.bytes_min,
            c.bytes_low, c.bytes_high, c.dtype, c.source, b.bound, b.reason, b.family, b.regime, b.flags, b.ideal_ns, b.rate_ns,
            coalesce(s.own_ns, 0) AS own_ns
     FROM activity a
@@ -44,7 +44,9 @@ WITH joined AS (
 ), grouped AS (
     SELECT device_id, kind, name_id, op_name_id, role, shape, phase,
            any_value(family) AS family, any_value(dtype) AS dtype, any_value(source) AS source,
-           count(*) AS count, sum(dur_ns)::BIGINT AS time_ns, sum(own_ns)::BIGINT AS own_ns,
+           -- On the CPU an operator's time is in pieces between those it calls: its calls are counted, not the pieces.
+           count(*) AS pieces, coalesce(nullif(count(DISTINCT op_id) FILTER (device_id = -1), 0), count(*)) AS count,
+           sum(dur_ns)::BIGINT AS time_ns, sum(own_ns)::BIGINT AS own_ns,
            sum(flops) AS flops, sum(bytes_min) AS bytes, sum(bytes_low) AS bytes_low, sum(bytes_high) AS bytes_high,
            sum(rate_ns) FILTER (flops IS NOT NULL OR bytes_min IS NOT NULL) AS rate_ns,
            sum(ideal_ns) AS ideal_ns, sum(rate_ns) FILTER (ideal_ns IS NOT NULL) AS ideal_rate_ns,
@@ -53,7 +55,7 @@ WITH joined AS (
            sum(greatest(0, own_ns - ideal_ns)) FILTER (bound = 'inefficient') AS wasted_ns
     FROM joined GROUP BY ALL
 )
-SELECT g.*, b.chosen.bound AS bound, b.chosen.reason AS reason, e.se_ns
+SELECT g.* EXCLUDE (pieces), b.chosen.bound AS bound, b.chosen.reason AS reason, e.se_ns * g.pieces / g.count AS se_ns
 FROM grouped g
 LEFT JOIN spread e ON e.device_id = g.device_id AND e.kind = g.kind AND e.name_id IS NOT DISTINCT FROM g.name_id
     AND e.op_name_id IS NOT DISTINCT FROM g.op_name_id AND e.role IS NOT DISTINCT FROM g.role
