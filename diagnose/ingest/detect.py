@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import msgspec
 from isal import igzip_lib
 
 from diagnose.errors import InputError
@@ -64,19 +65,32 @@ def _nsys(start: bytes) -> str | None:
 
 
 def _inflate(path: Path, start: bytes) -> bytes:
+    inflater = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
     try:
-        inside: bytes = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP).decompress(start, _LOOK)
+        inside: bytes = inflater.decompress(start, _LOOK)
     except (INFLATE_ERROR, EOFError):
         raise InputError(
             f"{path}: gzip header, but nothing in it can be inflated; copy or capture it again"
         ) from None
+    if not inside and not inflater.eof:
+        raise InputError(f"{path}: the gzip stream is cut short, before any event; copy or capture it again")
     if not inside:
         raise InputError(f"{path}: gzip with nothing in it; capture the trace again")
     return inside
 
 
+def _is_json(text: bytes) -> bool:
+    try:
+        msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return False
+    return True
+
+
 def _json(path: Path, text: bytes) -> str:
     if not _JSON.match(text):
+        if len(text) < _LOOK and _is_json(text):
+            raise InputError(f"{path}: {_NO_TRACE}")
         raise InputError(
             f"{path}: neither JSON nor an nsys report; give a PyTorch profiler trace or a .nsys-rep / .sqlite of nsys"
         )

@@ -43,7 +43,7 @@ def test_empty_file(cli, tmp_path):
         ),
         (b'{"a": [1, 2, 3]}', "trace"),
         (b"[" * 100_000, "trace"),
-        (b'{"traceEvents": [', "no "),
+        (b'{"traceEvents": [', "ends inside"),
         (b"\x00" * 5_000, "neither"),
     ],
     ids=["text", "object", "no-events", "only-metadata", "other-json", "brackets", "cut-at-start", "zeros"],

@@ -133,20 +133,24 @@ REJECTED = {
     "text": (b"hello", "neither JSON nor"),
     "binary": (bytes(range(256)), "neither JSON nor"),
     "other json": (b'{"a": [1, 2]}', "no profiler trace"),
-    "json list": (b"[1, 2, 3]", "neither JSON nor"),
+    "json list": (b"[1, 2, 3]", "no profiler trace"),
+    "json null": (b"null", "JSON, but no profiler trace"),
+    "json text": (b'"hello"\n', "JSON, but no profiler trace"),
+    "json number": (b"12.5", "JSON, but no profiler trace"),
     "list of other objects": (b'[{"a": 1}]', "no profiler trace"),
     "cut in the head": (b'{"schemaVersion": 1, "deviceProp', "cut or damaged before any event"),
     "no events": (b'{"traceEvents": []}', "no event"),
     "empty list": (b"[]", "no profiler trace"),
     "events without work": (b'{"traceEvents": [{"ph": "X", "cat": "user_annotation", "name": "x", "pid": 1, "tid": 1, "ts": 1, "dur": 1}]}', "neither device events nor operators"),
     "only metadata": (b'{"traceEvents": [{"ph": "M", "name": "process_name", "pid": 1, "tid": 0, "ts": 1, "args": {"name": "python"}}]}', "neither device events nor operators"),
+    "only Python frames": (b'{"traceEvents": [{"ph": "X", "cat": "python_function", "name": "f", "pid": 1, "tid": 1, "ts": 1, "dur": 1}]}', "only Python frames"),
     "gzip of nothing": (gzip.compress(b""), "nothing in it"),
     "gzip header only": (gzip.compress(b"x" * 1000)[:10], "gzip"),
     "gzip broken at once": (gzip.compress(b"x")[:10] + b"\xff" * 40, "gzip"),
     "zip": (b"PK\x03\x04rest", "zip-compressed"),
     "zstd": (b"\x28\xb5\x2f\xfdrest", "zstd-compressed"),
     "brackets": (b"[" * 2_000_000, "neither JSON nor"),
-    "events of brackets": (b'{"traceEvents": [' + b"[" * 2_000_000, "no event"),
+    "events of brackets": (b'{"traceEvents": [' + b"[" * 2_000_000, "ends inside its list of events"),
 }  # fmt: skip
 
 
@@ -159,6 +163,77 @@ def test_one_clear_line(what, tmp_path):
         load_any(path, store)
     message = str(caught.value)
     assert words in message and "\n" not in message and message.startswith(str(path))
+
+
+@pytest.mark.parametrize("dur", ["NaN", "-5", '"x"', "1e15"])
+def test_durations_that_cannot_be_are_named_as_the_reason(dur, tmp_path, make):
+    events = [make.device("k", 100 + 10 * i, 77, i) for i in range(3)]
+    events += [make.op("aten::mm", 99 + 10 * i, 77) for i in range(3)]
+    path = tmp_path / "input.json"
+    path.write_text(make.text(events).replace('"dur": 77', f'"dur": {dur}'))
+    with (
+        Store() as store,
+        pytest.raises(InputError, match="none of its 6 events has a possible start and duration"),
+    ):
+        load_any(path, store)
+
+
+@pytest.mark.parametrize("share", [0.05, 0.6])
+def test_gzip_cut_before_the_work_is_named_as_the_reason(share, tmp_path, make):
+    """Events come in the order of the file: annotations first, which alone are nothing to diagnose."""
+    before = [
+        {
+            "ph": "X",
+            "cat": "user_annotation",
+            "name": f"step {i * 7919 % 10007}",
+            "pid": 1,
+            "tid": 1,
+            "ts": i,
+            "dur": 1,
+        }
+        for i in range(9000)
+    ]
+    packed = gzip.compress(make.text([*before, *make.small()]).encode())
+    path = tmp_path / "input.json.gz"
+    path.write_bytes(packed[: int(share * len(packed))])
+    with (
+        Store() as store,
+        pytest.raises(InputError, match="gzip stream is cut short, before any operator or device event"),
+    ):
+        load_any(path, store)
+
+
+def test_gzip_cut_in_its_first_block(tmp_path):
+    path = tmp_path / "input.json.gz"
+    path.write_bytes(gzip.compress(bytes(range(256)) * 500)[:40])
+    with Store() as store, pytest.raises(InputError, match="cut short, before any event"):
+        load_any(path, store)
+
+
+def test_events_without_a_device_number_belong_to_the_only_device(load, make, notes):
+    events = [make.device("k", 100 + 10 * i, 5, i, gpu=-1) for i in range(4)]
+    events.append(make.device("copy", 200, 5, 9, cat="gpu_memcpy", gpu=-1))
+    store = load(
+        make.text([*events, make.op("aten::mm", 1, 2)], deviceProperties=[{"id": 3, "name": "NVIDIA H100"}])
+    )
+    assert store.rows(
+        "SELECT DISTINCT device_id FROM raw_kernel UNION SELECT device_id FROM raw_gpu_copy"
+    ) == [(3,)]
+    assert store.rows("SELECT device_id, active FROM device") == [(3, True)]
+    assert notes(store)["no-device-number"] == 5
+    assert "no-device-events" not in notes(store)
+
+
+def test_events_without_a_device_number_among_several_are_left_out(load, make, notes):
+    two = [{"id": 0, "name": "NVIDIA H100"}, {"id": 1, "name": "NVIDIA H100"}]
+    events = [make.device("k", 100, 5, 1, gpu=-1), make.device("k", 110, 5, 2, gpu=1)]
+    store = load(make.text(events, deviceProperties=two))
+    assert store.rows("SELECT device_id, correlation FROM raw_kernel") == [(1, 2)]
+    assert notes(store)["no-device-number"] == 1
+    with pytest.raises(
+        InputError, match="none of its 1 device events names its device, and the trace knows 2"
+    ):
+        load(make.text(events[:1], deviceProperties=two))
 
 
 def test_not_a_file(tmp_path):

@@ -8,8 +8,9 @@ from diagnose.ingest.kineto.head import Head, read_head
 from diagnose.ingest.kineto.notes import write_notes
 from diagnose.ingest.kineto.parts import Parts
 from diagnose.ingest.kineto.repair import Damage
-from diagnose.ingest.kineto.sane import make_sane
-from diagnose.ingest.kineto.split import CHUNK_BYTES, Splitter
+from diagnose.ingest.kineto.sane import Sanity, make_sane
+from diagnose.ingest.kineto.split import CHUNK_BYTES, Splitter, Stream
+from diagnose.ingest.kineto.strays import place_strays
 from diagnose.ingest.kineto.tables import make_tables
 from diagnose.ingest.raw import ensure_raw
 from diagnose.ingest.source import ByteSource, Progress
@@ -46,28 +47,24 @@ def load_kineto(
         stream.damage = Damage()
     store.large = source.produced > LARGE_BYTES
     if not parts.written:
-        raise InputError(
-            f"{path}: no event in it can be read ({stream.events} found); capture the trace again"
-        )
+        raise InputError(f"{path}: {_without_work(stream, source, Sanity(0, 0, False))}")
     store.con.execute(f"CREATE OR REPLACE VIEW event AS SELECT * FROM read_parquet('{parts.pattern}')")
     sanity = make_sane(store)
     make_tables(store, 0, sanity.origin, python)
     ensure_raw(store)
-    _require_work(store, path)
+    _require_work(store, path, stream, source, sanity)
     head = read_head(stream.head, stream.tail)
-    _write_devices(store, head)
+    _write_devices(store, path, head)
     _write_source(store, path, source, head, sanity.origin)
     write_notes(store, stream, source, head, sanity)
     store.con.execute("DROP VIEW sane; DROP VIEW event; DROP TABLE IF EXISTS dictionary")
     parts.remove()
 
 
-def _require_work(store: Store, path: Path) -> None:
+def _require_work(store: Store, path: Path, stream: Stream, source: ByteSource, sanity: Sanity) -> None:
     counts = [store.count(t) for t in ("raw_kernel", "raw_gpu_copy", "raw_gpu_memset", "raw_op")]
     if not any(counts):
-        raise InputError(
-            f"{path}: neither device events nor operators in it; profile with activities CPU and CUDA around the inference"
-        )
+        raise InputError(f"{path}: {_without_work(stream, source, sanity)}")
     merged = store.scalar(
         "SELECT max(n) FROM (SELECT count(DISTINCT pid) AS n FROM sane WHERE kind = 'kernel' AND device IS NOT NULL "
         "GROUP BY device)"
@@ -76,7 +73,30 @@ def _require_work(store: Store, path: Path) -> None:
         raise InputError(f"{path}: {merged} ranks merged into one file; give each rank's own trace instead")
 
 
-def _write_devices(store: Store, head: Head) -> None:
+def _without_work(stream: Stream, source: ByteSource, sanity: Sanity) -> str:
+    """Why nothing can be diagnosed: what was lost comes before what was never recorded."""
+    if source.damage or stream.truncated:
+        return (
+            f"{source.damage or 'the file ends inside its list of events'}, before any operator or device event; "
+            "copy or capture it again"
+        )
+    if sanity.dropped:
+        return (
+            f"none of its {sanity.dropped} events has a possible start and duration (missing, negative or out of range); "
+            "let the profiler stop before the trace is written, and capture again"
+        )
+    if stream.damage.quarantined:
+        return f"none of its events can be read ({stream.damage.quarantined} are damaged); copy or capture it again"
+    if not stream.events:
+        return "no event in it; capture again, with work between the profiler's start and stop"
+    if stream.python_events == stream.events:
+        return "only Python frames in it; profile with activities CPU and CUDA around the inference"
+    return (
+        "neither device events nor operators in it; profile with activities CPU and CUDA around the inference"
+    )
+
+
+def _write_devices(store: Store, path: Path, head: Head) -> None:
     """Devices the head lists, and those only activity names (ROCm numbers them otherwise in its activity)."""
     store.con.execute(
         "CREATE OR REPLACE TABLE device (device_id INTEGER, source_id INTEGER, name VARCHAR, arch VARCHAR, "
@@ -90,6 +110,7 @@ def _write_devices(store: Store, head: Head) -> None:
         )
         if row[0] is not None
     }
+    used = place_strays(store, path, head, used)
     listed = {d.id: d for d in head.devices}
     kinds = {(d.name, d.arch, d.sm_count, d.memory_bytes) for d in head.devices}
     for number in sorted(used | set(listed)):
