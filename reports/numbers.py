@@ -46,14 +46,15 @@ def percent(share: float | None, unknown: str = UNKNOWN) -> str:
 
 
 def _percent_digits(value: float) -> str:
-    """One decimal, and never `100` for what is not all of it nor `0` for what is not nothing."""
+    """Three significant digits as in the rules' sentences, one decimal at most below 0.1, and never `100` for what is not all of
+    it nor `0` for what is not nothing."""
     if 99.95 <= value < 100:
         return "> 99.9"
-    if 0 < value < 0.05:
+    if 0 < value < 0.1:
         return "< 0.1"
     if value in {0, 100}:
         return f"{value:.0f}"
-    return sig3(value) if abs(value) > 100 else f"{value:.1f}"
+    return sig3(value)
 
 
 def confidence(value: float | None) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from diagnose.contract import Diagnosis, Phase
 from diagnose.reports.charts.attribution import phase_bars
-from diagnose.reports.numbers import UNKNOWN, confidence, percent, time_unit
+from diagnose.reports.numbers import UNKNOWN, confidence, duration, time_unit
 from diagnose.reports.serving import kv_line, latency_line, load_line, outlook_line
 from diagnose.reports.text import clean, keep_units, sentence, shorten
 from diagnose.reports.view import card, facts, first_trial, notes, outside_text
@@ -144,7 +144,9 @@ class _Page:
         for bar in bars:
             unit = time_unit([bar.total])
             top = sorted(((ns, b) for b, ns in bar.attribution.items() if ns > 0), reverse=True)[:3]
-            listed = ", ".join(f"{bucket_label(b)} {percent(ns / bar.total)}" for ns, b in top)
+            listed = ", ".join(
+                f"{bucket_label(b)} {duration(ns) if b == 'unobserved' else bar.share(b)}" for ns, b in top
+            )
             lines.append(f"{bar.label}: {unit.text(bar.total)} {unit.name} per {bar.per}: {listed}")
         self.block("time", lines or ["no trace was given: kernel-level limits are not assessed"], 4)
         if bars and self.color:

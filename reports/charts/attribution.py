@@ -39,6 +39,17 @@ class Bar:
         """Length of the bar in nanoseconds."""
         return sum(self.attribution.values())
 
+    @property
+    def observed(self) -> float:
+        """What every share is of, as in the rules: the bar without its unobserved time."""
+        return self.total - self.attribution.get("unobserved", 0.0)
+
+    def share(self, bucket: str) -> str:
+        """A bucket's share of the observed time."""
+        if bucket == "unobserved":
+            return "not counted"
+        return percent(self.attribution.get(bucket, 0.0) / self.observed if self.observed else None)
+
 
 def phase_bars(d: Diagnosis) -> list[Bar]:
     """Bars per phase and step; without phases one bar a device over its window."""
@@ -121,13 +132,18 @@ def _floats(attribution: Attribution) -> dict[str, float]:
 def _title(bars: list[Bar]) -> str:
     findings = []
     for bar in sorted(bars, key=lambda b: -b.total)[:2]:
-        bucket, ns = max(bar.attribution.items(), key=lambda item: item[1])
+        seen = (
+            {b: ns for b, ns in bar.attribution.items() if b != "unobserved"}
+            if bar.observed
+            else bar.attribution
+        )
+        bucket, ns = max(seen.items(), key=lambda item: item[1])
         unit = time_unit([bar.total])
         name = bar.label.split(" × ")[0]
-        findings.append(
-            f"{name}: {unit.text(ns)} of {unit.text(bar.total)} {unit.name} "
-            f"({percent(ns / bar.total)}) {BUCKET[bucket].finding}"
+        of = f"{unit.text(bar.observed or bar.total)} {unit.name}" + (
+            " observed" if 0 < bar.observed < bar.total else ""
         )
+        findings.append(f"{name}: {unit.text(ns)} of {of} ({bar.share(bucket)}) {BUCKET[bucket].finding}")
     text = "; ".join(findings)
     return text[0].upper() + text[1:]
 
@@ -249,7 +265,7 @@ def _table(bars: list[Bar], used: list[str], unit: str, scale: float, axis: str)
         row = [bucket_label(bucket)]
         for bar in bars:
             ns = bar.attribution.get(bucket, 0.0)
-            row += [sig3(ns / scale), percent(ns / bar.total).removesuffix(" %")]
+            row += [sig3(ns / scale), bar.share(bucket).removesuffix(" %")]
         rows.append([*row, BUCKET[bucket].meaning])
     total = ["total"]
     for bar in bars:

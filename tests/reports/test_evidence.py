@@ -9,7 +9,7 @@ def test_the_straggler_is_named_with_its_cause(case: Any) -> None:
     # 3.3 of 70 ms in common are 4.7 %
     assert evidence.straggler(case("eight_ranks")) == (
         "Rank 5 causes 100 % of the waiting: steadily slower, last into 71 of 73 collectives, 3.30 ms "
-        "(4.7 % of the time in common) for a typical other rank. It spends 3.30 ms more than the others in "
+        "(4.71 % of the time in common) for a typical other rank. It spends 3.30 ms more than the others in "
         "idle: launching (launching)."
     )
     assert evidence.straggler(case("healthy")) == ""
@@ -19,7 +19,7 @@ def test_ranks_side_by_side(case: Any) -> None:
     (table,) = evidence.rank_tables(case("eight_ranks"))
     assert [row[0] for row in table.rows] == [f"rank {r}" for r in range(8)]
     assert table.rows[5] == ["rank 5", "73", "73", "8.00", "0", "0", "23.1", "71", "6.00"]
-    assert table.rows[4] == ["rank 4", "73", "73", "8.00", "3.30", "4.7", "0", "0", "4.80"]
+    assert table.rows[4] == ["rank 4", "73", "73", "8.00", "3.30", "4.71", "0", "0", "4.80"]
 
 
 def test_quantiles_of_a_histogram_are_told_as_its_bucket(case: Any) -> None:
