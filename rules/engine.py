@@ -96,6 +96,7 @@ def run_rules(
         if sum(mine.values()) > (0 if phase is not None else MIN_OUTSIDE * sum(whole[device].values()))
     ]
     run = Context("run", -2, objective, 0, 0, {}, facts)
+    answers: dict[tuple[str, str, int], dict[str, Any]] = {}
     for rule in rules:
         for context in [run] if rule.phases == ("run",) else contexts:
             if rule.phases != ("run",) and not _applies(rule, context):
@@ -105,13 +106,11 @@ def run_rules(
                 claims.append(Claim(rule, context, Assessment(status="not_assessed", missing=missing)))
                 continue
             try:
-                phase = None if context.phase == OUTSIDE else context.phase
-                sql = _sql(rule)
-                named = {k: v for k, v in (("phase", phase), ("device", context.device_id)) if f"${k}" in sql}
-                cursor = store.con.execute(sql, named)
-                names = [d[0] for d in cursor.description]
-                values = cursor.fetchone()
-                row = dict(zip(names, values, strict=True)) if values is not None else dict.fromkeys(names)
+                # Rules that ask the same question of a phase share its answer.
+                asked = (_sql(rule), context.phase, context.device_id)
+                if asked not in answers:
+                    answers[asked] = _answer(store, *asked)
+                row = dict(answers[asked])
                 claims.append(Claim(rule, context, rule.assess(row, context, rule.thresholds)))
             except Exception as error:  # one broken rule must not take the others down
                 line = (
@@ -121,6 +120,15 @@ def run_rules(
                     failed.append(line)
     _rank(claims)
     return claims, failed
+
+
+def _answer(store: Store, sql: str, phase: str, device: int) -> dict[str, Any]:
+    """The first row of a rule's query by column name; all None when there is none."""
+    given = {"phase": None if phase == OUTSIDE else phase, "device": device}
+    cursor = store.con.execute(sql, {k: v for k, v in given.items() if f"${k}" in sql})
+    names = [d[0] for d in cursor.description]
+    values = cursor.fetchone()
+    return dict(zip(names, values, strict=True)) if values is not None else dict.fromkeys(names)
 
 
 def _applies(rule: Rule, context: Context) -> bool:
