@@ -18,6 +18,10 @@ def _plain(text: str) -> str:
     return text.lower().rsplit("/", 1)[-1].removeprefix("torch.")
 
 
+def _shown(key: str, value: str) -> str:
+    return f"{float(value) / 2**30:.2f} GiB" if key.endswith("_bytes") else value
+
+
 def find_conflicts(e: Evidence) -> list[NoteRow]:
     """(code, message, severity) of each disagreement between log, metrics, benchmark and the user."""
     notes: list[NoteRow] = []
@@ -45,11 +49,11 @@ def find_conflicts(e: Evidence) -> list[NoteRow]:
                 continue
         elif len({_plain(v) for v in rows.values()} - {"auto", "none"}) < 2:
             continue
-        text = ", ".join(f"{o} says {v}" for o, v in items)
+        text = ", ".join(f"{o} says {_shown(key, v)}" for o, v in items)
         notes.append(
             (
                 "evidence-conflict",
-                f"sources disagree on {key}: {text}; are they of the same server?",
+                f"sources disagree on {key.replace('_', ' ')}: {text}; are they of the same server?",
                 "warning",
             )
         )

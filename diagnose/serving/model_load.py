@@ -103,7 +103,9 @@ def load_model(arg: str) -> ModelConfig:
         hint = f"; near: {', '.join(dict.fromkeys(_index()[n] for n in near))}" if near else ""
         raise InputError(f"model {arg!r} is not known here{hint}; give the path of its config.json")
     row = _catalog()[name]
-    return model_from_config(row["config"], name=name, source=f"catalog: {row['source']}")
+    # An alias is another release with the same sizes: it keeps its own name.
+    shown = name if _key(name) == _key(arg) else f"{arg} (sizes of {name})"
+    return model_from_config(row["config"], name=shown, source=f"catalog: {row['source']}")
 
 
 def read_config(path: Path) -> dict[str, Any]:

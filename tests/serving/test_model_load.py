@@ -20,7 +20,7 @@ TINY = {
 @pytest.mark.parametrize(
     ("asked", "name"),
     [
-        ("qwen/qwen3-8b", "Qwen/Qwen3-8B"), ("Llama-3.3-70B-Instruct", "meta-llama/Meta-Llama-3-70B"),
+        ("qwen/qwen3-8b", "Qwen/Qwen3-8B"), ("Llama-3.3-70B-Instruct", "Llama-3.3-70B-Instruct (sizes of meta-llama/Meta-Llama-3-70B)"),
         ("mistral-7b", "mistralai/Mistral-7B-v0.1"), ("meta-llama/Llama-2-7b-hf", "meta-llama/Llama-2-7b"),
         ("GPT-OSS-20B", "openai/gpt-oss-20b"), ("google/gemma-2-9b-it", "google/gemma-2-9b"),
     ],
