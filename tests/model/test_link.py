@@ -298,7 +298,7 @@ def test_copies_of_pageable_memory_block(store):
 def test_overlapping_operators_still_sum(store):
     """b starts in a and ends after it: 0-100 and 50-150. a keeps 50 ns, b counts to 100; one note."""
     made = Nesting(2)
-    made.run(iter([(0, 0, 1, 1, 0, 100_000), (0, 1, 1, 1, 50_000, 150_000)]), with_segments=True)
+    made.run(iter([[(0, 0, 1, 1, 0, 100_000), (0, 1, 1, 1, 50_000, 150_000)]]), with_segments=True)
     assert list(made.self_ns) == [50_000, 50_000]
     assert made.segments == [(0, 0, 50_000), (1, 50_000, 100_000)]
     assert made.overhanging == 1
@@ -307,7 +307,7 @@ def test_overlapping_operators_still_sum(store):
 def test_rounding_of_microseconds_is_no_overhang(store):
     """Start and duration cut to microseconds: a child may seem to end 1 us after its parent, next to a sibling."""
     made = Nesting(3)
-    made.run(iter([(0, 0, 1, 1, 0, 10_000), (0, 1, 1, 1, 2_000, 11_000), (0, 2, 1, 1, 10_000, 12_000)]))
+    made.run(iter([[(0, 0, 1, 1, 0, 10_000), (0, 1, 1, 1, 2_000, 11_000), (0, 2, 1, 1, 10_000, 12_000)]]))
     assert list(made.parent) == [-1, 0, -1]
     assert list(made.self_ns) == [2_000, 8_000, 2_000]
     assert made.overhanging == 0
