@@ -152,7 +152,6 @@ def attach(
             e, batch=phase.sequences, context_per_sequence=context, step_ms=step_ms, steps=phase.steps
         )
     d.source += [_source(path, kind) for path, kind in beside.files]
-    d.data_quality += [Note(code=n.code, severity=n.severity, message=n.message) for n in e.notes]
     check = check_pool(model, e, beside.tp, beside.pp) if model else None
     for found in config_findings(e, signals, model, check):
         d.data_quality.append(
@@ -162,6 +161,7 @@ def attach(
                 message=f"{found['message']} ({found['evidence']}); {found['remedy']}",
             )
         )
+    d.data_quality += [Note(code=n.code, severity=n.severity, message=n.message) for n in e.notes]
     if d.representative and d.representative.get("verdict") == "no":
         d.data_quality.append(
             Note(code="not-representative", severity="warning", message=str(d.representative["message"]))
