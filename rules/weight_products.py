@@ -7,7 +7,6 @@ The gain of quantised weights depends on the matrix and on the rows: measured ra
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from diagnose.serving.quant_predict import find_ratio
 from diagnose.store import Store
 from diagnose.store.sqlfile import read_sql
 
@@ -45,6 +44,9 @@ def quantised(
 
     `unmeasured` stands for products whose size was not measured on such a device.
     """
+    # Read only where a step streams weights: a call imports what it uses.
+    from diagnose.serving.quant_predict import find_ratio
+
     low = high = total = 0.0
     for p in products:
         if p.bound != bound:

@@ -1,8 +1,5 @@
 """`diagnose compare BEFORE AFTER`."""
 
-import os
-import shutil
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,6 +7,7 @@ import typer
 from typer.core import TyperCommand
 
 from diagnose.cli.app import app
+from diagnose.cli.deliver import Forms, deliver
 from diagnose.cli.output import Outputs, check, stem
 from diagnose.cli.settle import result_of
 from diagnose.errors import UsageError
@@ -130,39 +128,14 @@ def default_output(before: Path, after: Path) -> Path:
 
 
 def _write(comparison: Any, outputs: Outputs) -> None:
-    """Write every output asked for; the summary goes to stdout unless data does."""
-    from diagnose.reports.write import write_atomically
+    from diagnose.reports import compare_html, compare_json, compare_markdown, compare_terminal
 
-    written: list[Path] = []
-    if outputs.json is not None:
-        from diagnose.reports.compare_json import to_json
-
-        payload = to_json(comparison)
-        if outputs.json == "-":
-            sys.stdout.buffer.write(payload)
-            sys.stdout.buffer.flush()
-        else:
-            write_atomically(Path(outputs.json), payload)
-            written.append(Path(outputs.json))
-    if outputs.markdown is not None:
-        from diagnose.reports.compare_markdown import to_markdown
-
-        text = to_markdown(comparison)
-        if outputs.markdown == "-":
-            typer.echo(text, nl=False)
-        else:
-            write_atomically(Path(outputs.markdown), text)
-            written.append(Path(outputs.markdown))
-    if outputs.html is not None:
-        from diagnose.reports.compare_html import to_html
-
-        write_atomically(outputs.html, to_html(comparison))
-        written.append(outputs.html)
-    if not outputs.to_stdout:
-        from diagnose.reports.compare_terminal import summary
-
-        color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-        width = shutil.get_terminal_size((100, 24)).columns
-        typer.echo(summary(comparison, width=width, color=color).rstrip("\n"))
-    for path in written:
-        typer.echo(f"Wrote {path}", err=True)
+    deliver(
+        Forms(
+            json=lambda: compare_json.to_json(comparison),
+            markdown=lambda: compare_markdown.to_markdown(comparison),
+            html=lambda: compare_html.to_html(comparison),
+            summary=lambda width, color: compare_terminal.summary(comparison, width=width, color=color),
+        ),
+        outputs,
+    )

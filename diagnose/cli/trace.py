@@ -1,19 +1,20 @@
 """The default verb: `diagnose TRACE`."""
 
-import os
-import shutil
-import sys
 import threading
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from diagnose.cli.app import app
+from diagnose.cli.deliver import Forms, deliver
 from diagnose.cli.output import Outputs, check, default_output
 from diagnose.cli.progress import progress
 from diagnose.contract import OBJECTIVES
 from diagnose.errors import UsageError
+
+if TYPE_CHECKING:
+    from diagnose.contract import Diagnosis
 
 EPILOG = (
     "Other commands: query, tables, rules, roofs, kernels, experiment, verify, compare, capture, calibrate "
@@ -217,40 +218,32 @@ def _warm_up() -> None:
 def write(result: "object", outputs: Outputs) -> None:
     """Write every output asked for; the summary goes to stdout unless data does."""
     from diagnose.contract import Diagnosis
-    from diagnose.reports.write import write_atomically
 
     assert isinstance(result, Diagnosis)
-    written: list[Path] = []
-    if outputs.json is not None:
+    deliver(_forms(result), outputs)
+
+
+def _forms(result: "Diagnosis") -> Forms:
+    """The result in every form, each with its own imports: a page costs more to load than to write."""
+
+    def json() -> bytes:
         from diagnose.reports.json import to_json
 
-        payload = to_json(result)
-        if outputs.json == "-":
-            sys.stdout.buffer.write(payload)
-            sys.stdout.buffer.flush()
-        else:
-            write_atomically(Path(outputs.json), payload)
-            written.append(Path(outputs.json))
-    if outputs.markdown is not None:
+        return to_json(result)
+
+    def markdown() -> str:
         from diagnose.reports.markdown import to_markdown
 
-        text = to_markdown(result)
-        if outputs.markdown == "-":
-            typer.echo(text, nl=False)
-        else:
-            write_atomically(Path(outputs.markdown), text)
-            written.append(Path(outputs.markdown))
-    if outputs.html is not None:
+        return to_markdown(result)
+
+    def html() -> str:
         from diagnose.reports.html import to_html
 
-        write_atomically(outputs.html, to_html(result))
-        written.append(outputs.html)
-    if not outputs.to_stdout:
+        return to_html(result)
+
+    def summary(width: int, color: bool) -> str:
         from diagnose.reports.terminal import summary
 
-        color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-        typer.echo(
-            summary(result, width=shutil.get_terminal_size((100, 24)).columns, color=color).rstrip("\n")
-        )
-    for path in written:
-        typer.echo("Wrote " + "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(path)), err=True)
+        return summary(result, width=width, color=color)
+
+    return Forms(json, markdown, html, summary)

@@ -50,7 +50,8 @@ def test_a_trace_loads_nothing_of_what_it_does_not_use(sample):
     assert "diagnose.pipeline" in loaded
     unused = (
         "diagnose.settle",
-        "diagnose.serving",
+        "diagnose.serving.evidence",
+        "diagnose.serving.model_config",
         "diagnose.collectors.torch_capture",
         "diagnose.cli.compare",
         "diagnose.reports.html",
