@@ -31,7 +31,8 @@ def served_window(
     decode = next((r for r in rows if r.phase == "decode"), rows[0])
     if model is not None and model.experts and decode.tokens:
         growth = model.expected_experts(2 * decode.tokens) / model.expected_experts(decode.tokens)
-    return Window(tuple(r for r in rows if r.ns > 0), knee, growth)
+    prompts = tuple(float(s.prefill_tokens + (s.decode_tokens or 0)) for s in d.steps if s.prefill_tokens)
+    return Window(tuple(r for r in rows if r.ns > 0), knee, growth, prompt_steps=prompts)
 
 
 def _phase(d: Diagnosis, p: Phase, plateau: float | None) -> PhaseTime:
@@ -42,6 +43,12 @@ def _phase(d: Diagnosis, p: Phase, plateau: float | None) -> PhaseTime:
         relief["hbm"] *= _streaming(d.kernels, p.phase, plateau)
     asked = _sampler_gap(d, p, relief, observed) if observed else 0.0
     parts = _parts(d.kernels, p, split, observed) if observed else {}
+    if asked:
+        # its own law: a mask is built sequence by sequence, or once a step
+        parts = {k: v for k, v in parts.items() if k != "idle_sync"} | {
+            "idle_sync": max(0.0, parts.get("idle_sync", 0.0) - asked),
+            "sampler_gap": asked,
+        }  # fmt: skip
     unknown = 0.0
     if observed:
         unknown = (RELIEF_OF_UNKNOWN * split["unmodelled"] + split["idle_other"]) / observed

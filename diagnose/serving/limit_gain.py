@@ -38,6 +38,10 @@ class Room:
         """Growth when a cap is doubled: twice, unless the queue empties or another cap stops it first."""
         return max(1.0, min([DOUBLED, *(c for c in (self.queue, *caps) if c is not None)]))
 
+    def ratio_to(self, want: float | None) -> float:
+        """Growth to `want` times the sequences, unless a cap stops it first."""
+        return max(1.0, min((c for c in (want, self.slots, self.pool) if c is not None), default=1.0))
+
 
 def room(s: Signals) -> Room | None:
     """The room of the batch; None when the running requests are unknown."""

@@ -243,23 +243,20 @@ def budget_candidate(s: Signals, trace: TraceFacts) -> Candidate:
         row("at_budget_share", s.at_budget_share, threshold("sustained"), "above")
     )
     waits = queueing(s)
-    kv_full = s.kv_full_share is not None and s.kv_full_share.value >= threshold("sustained")
-    slots = s.at_cap_share is not None and s.at_cap_share.value >= threshold("sustained")
+    computing = trace.hardware.get("prefill") == "compute" or trace.hardware.get("mixed") == "compute"
     if not at:
         c.status, c.confidence = "refuted", 0.8
-    elif kv_full or slots or waits is False:
-        c.status, c.confidence = "refuted", 0.7
-    elif trace.hardware.get("prefill") == "compute" or trace.hardware.get("mixed") == "compute":
+    elif trace.window is None and computing:
         c.status, c.confidence = "refuted", 0.7
         c.statement = (
             "iterations reach the token budget, but prefill is compute-bound: more tokens take more time"
         )
-    elif waits:
-        c.status, c.confidence = "supported", 0.7
-        c.statement = "iterations are filled to the token budget while requests wait"
-        c.missing.append("whether prefill is at the compute roof: a trace of mixed iterations")
     else:
-        c.status, c.confidence = "possible", 0.4
+        # A full iteration has prompt tokens left over: they wait in the queue, or as requests that run but have no token yet.
+        c.status, c.confidence = "supported", 0.7 if trace.window is None else 0.93
+        c.statement = "iterations are filled to the token budget" + (" while requests wait" if waits else "")
+        if trace.window is None:
+            c.missing.append("whether prefill is at the compute roof: a trace of mixed iterations")
     return c
 
 

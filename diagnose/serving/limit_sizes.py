@@ -1,10 +1,12 @@
 """Sizes of the candidates' reliefs on the traced window, and the limits inside the steps as candidates of their own."""
 
-from diagnose.serving.limit_gain import Share, cap_relief, factor, hardware_relief, room
+from dataclasses import replace
+
+from diagnose.serving.limit_gain import Share, cap_relief, closed, factor, hardware_relief, room
 from diagnose.serving.limit_rank import TIE, WORTH
 from diagnose.serving.limit_types import Candidate
 from diagnose.serving.limit_window import PROMPT_PHASES, Window
-from diagnose.serving.signals import Fact, Signals
+from diagnose.serving.signals import AT, Fact, Signals
 
 CAPS = ("kv_pool", "slot_cap")
 STEP_QUALITY = 0.95
@@ -13,8 +15,22 @@ HIDDEN = 0.8
 """Of host work that could run beside the device's step, at least this share does (some of it needs the sampled tokens)."""
 UNCOUNTED = 0.08
 """A full pool may preempt without saying so in the log; published recomputation costs a tenth of online throughput."""
+FEW = 3
+"""Fewer traced steps than this say nothing of the others."""
 SHOWN = 4
 """Limits inside the steps that are worth a line each."""
+
+
+def with_prompt_steps(s: Signals, window: Window | None) -> Signals:
+    """The signals, with how many of the traced prompt steps reach the token budget where no source counts iterations."""
+    steps = window.prompt_steps if window is not None else ()
+    if s.at_budget_share is not None or s.token_budget is None or len(steps) < FEW:
+        return s
+    full = sum(1 for n in steps if n >= AT * s.token_budget.value) / len(steps)
+    return replace(
+        s,
+        at_budget_share=Fact(full, "share", "measured", "traced prompt steps whose tokens reach the budget"),
+    )
 
 
 def set_sizes(found: list[Candidate], s: Signals, window: Window | None, objective: str) -> None:
@@ -22,9 +38,7 @@ def set_sizes(found: list[Candidate], s: Signals, window: Window | None, objecti
     where = room(s)
     if window is None:
         return
-    steps = hardware_relief(
-        s, window, objective, any(c.cause in CAPS and c.status == "supported" for c in found)
-    )
+    steps = _steps(found, s, window, objective)
     for c in found:
         if c.cause in CAPS and where is not None:
             stop = where.slots if c.cause == "kv_pool" else where.pool
@@ -33,8 +47,10 @@ def set_sizes(found: list[Candidate], s: Signals, window: Window | None, objecti
                 c.relief = _no_recompute(c.relief, s, window, objective)
         elif c.cause == "conservative" and where is not None:
             c.relief = cap_relief(s, window, objective, where.ratio(where.slots, where.pool))
+        elif c.cause == "front_end" and where is not None:
+            c.relief = _front_relief(s, window, objective, where.ratio_to(where.queue))
         elif c.cause == "token_budget":
-            c.relief = (0.0, _budget_relief(window))
+            c.relief = _budget_relief(s, window, objective)
         elif c.cause == "structured_output":
             idle = window.sampler_gap(objective)
             c.relief = (0.7 * idle, idle)
@@ -50,6 +66,25 @@ def set_sizes(found: list[Candidate], s: Signals, window: Window | None, objecti
             hidden = window.overlapped(objective, "scheduling")
             c.gain = factor((HIDDEN * hidden, 1.05 * hidden))
     _pair(found, s, window, objective)
+
+
+def _steps(found: list[Candidate], s: Signals, window: Window, objective: str) -> dict[str, Share]:
+    """Reliefs inside the steps, less what never reaches the objective: an engine that its front end feeds too slowly makes
+    no more tokens with faster steps, and a first token waits in front of it all the same."""
+    capped = any(c.cause in CAPS and c.status == "supported" for c in found)
+    sizes = hardware_relief(s, window, objective, capped)
+    if not any(c.cause == "front_end" and c.status == "supported" for c in found) or objective == "itl":
+        return sizes
+    left = 0.1 if objective != "ttft" or s.front_end_share is None else 1 - s.front_end_share.value
+    return {limit: (left * low, left * high) for limit, (low, high) in sizes.items()}
+
+
+def _front_relief(s: Signals, window: Window, objective: str, ratio: float) -> Share | None:
+    """Without the front end's queue all clients' requests run, as far as slots and pool hold them."""
+    if objective == "ttft":
+        share = s.front_end_share.value if s.front_end_share else None
+        return (0.85 * share, min(0.98, 1.02 * share)) if share is not None else None
+    return cap_relief(s, window, objective, ratio) if objective != "itl" else (0.0, 0.0)
 
 
 def _pair(found: list[Candidate], s: Signals, window: Window, objective: str) -> None:
@@ -89,28 +124,32 @@ def _prompt_share(window: Window) -> float:
     return sum(p.ns for p in window.phases if p.phase in PROMPT_PHASES) / whole if whole else 0.0
 
 
-def _budget_relief(window: Window) -> float:
-    """Twice the tokens an iteration: what its prompt steps cost once (weights read, launches) is halved at best."""
+def _budget_relief(s: Signals, window: Window, objective: str) -> Share | None:
+    """Twice the tokens an iteration: what a full iteration costs once (weights below the knee, launches) is shared by twice
+    the tokens. A first token also waits less because decodes wait more: in a closed loop a request takes clients /
+    throughput, so TTFT loses what the longer iterations add to decoding."""
+    if objective == "itl" or s.at_budget_share is None:
+        return None
     whole = sum(p.ns for p in window.phases)
-    once = sum(
-        p.ns
-        * sum(
-            share
-            for part, share in p.parts.items()
-            if part == "hbm:weights" or part.startswith(("floor", "idle"))
-        )
-        for p in window.phases
-        if p.phase in PROMPT_PHASES
-    )
-    return 0.5 * once / whole if whole else 0.0
+    held = 0.0
+    for p in window.phases if whole else ():
+        if p.phase in PROMPT_PHASES:
+            alone = Window((p,), window.knee, window.expert_growth)
+            low, high = alone.time_factor(2.0)
+            held += p.ns / whole * (1 - (low + high) / 2)
+    gain = held * min(1.0, s.at_budget_share.value)
+    if objective == "ttft" and s.ttft_ms and s.e2e_ms and closed(s) and s.e2e_ms.value > s.ttft_ms.value > 0:
+        decoding = s.e2e_ms.value - s.ttft_ms.value
+        left = (1 - gain) * (s.e2e_ms.value - 2 * decoding) / s.ttft_ms.value
+        gain = min(0.95, max(gain, 1 - left))
+    return 0.75 * gain, min(0.97, 1.15 * gain)
 
 
 def step_limits(found: list[Candidate], s: Signals, window: Window | None, objective: str) -> list[Candidate]:
     """A candidate for each limit inside the steps that relief would make felt, largest first."""
     if window is None:
         return []
-    capped = any(c.cause in CAPS and c.status == "supported" for c in found)
-    sizes = hardware_relief(s, window, objective, capped)
+    sizes = _steps(found, s, window, objective)
     made: list[Candidate] = []
     for limit, (low, high) in sorted(sizes.items(), key=lambda x: -sum(x[1])):
         told = limit == "scheduling" or any(c.cause == "host_stalls" and c.limit == limit for c in found)

@@ -153,7 +153,7 @@ def imbalance_candidate(s: Signals, trace: TraceFacts) -> Candidate:
         row("engine_spread", s.engine_spread, threshold("engine_spread"), "above")
     )
     if uneven and queueing(s):
-        c.status, c.confidence = "supported", 0.7
+        c.status, c.confidence = "supported", 0.8
         c.gain = (1.0, s.engine_spread.value)
     else:
         c.status, c.confidence = ("possible", 0.4) if uneven else ("refuted", 0.8)

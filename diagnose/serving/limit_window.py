@@ -38,12 +38,13 @@ class PhaseTime:
 class Window:
     """All phases of the window. `knee`: tokens a step from which weights cost compute; `expert_growth`: how many times the
     experts read grow when a step's tokens double (1 when all are read already), None for a dense model; `variants`: windows
-    that are all possible, between which answers span."""
+    that are all possible, between which answers span; `prompt_steps`: tokens of each traced step that computes prompts."""
 
     phases: tuple[PhaseTime, ...]
     knee: float | None = None
     expert_growth: float | None = None
     variants: tuple["Window", ...] = ()
+    prompt_steps: tuple[float, ...] = ()
 
     def of(self, objective: str) -> tuple[PhaseTime, ...]:
         """The phases whose time the objective waits for."""

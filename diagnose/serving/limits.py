@@ -19,7 +19,7 @@ from diagnose.serving.limit_queue import (
     slot_candidate,
 )
 from diagnose.serving.limit_rank import TIE, by_gain, middle
-from diagnose.serving.limit_sizes import set_sizes, step_limits
+from diagnose.serving.limit_sizes import set_sizes, step_limits, with_prompt_steps
 from diagnose.serving.limit_supply import (
     demand_candidate,
     front_end_candidate,
@@ -73,6 +73,7 @@ class TraceFacts:
 def assess(signals: Signals, objective: str = "throughput", trace: TraceFacts | None = None) -> Assessment:
     """Rank the candidate limits of an objective (throughput, ttft, itl, e2e)."""
     trace = trace or TraceFacts()
+    signals = with_prompt_steps(signals, trace.window)
     common: list[Candidate] = [
         kv_candidate(signals, trace),
         slot_candidate(signals, trace),

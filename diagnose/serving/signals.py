@@ -223,7 +223,7 @@ def _slots(s: Signals, e: Evidence) -> None:
     engines = max(1, int(_number(e, "kv_engines") or 1))
     if stated:
         s.slot_cap = Fact(stated * engines, "requests", "measured", "slot cap as configured")
-    elif running and s.waiting_peak and s.waiting_peak.value > 0:
+    elif running and s.waiting_peak and s.waiting_peak.value > 0 and s.engine_spread is None:
         top = max(running)
         steady = sum(1 for r in running if r == top) / len(running)
         # a pool of a few requests also holds their number still: it must have room for two more

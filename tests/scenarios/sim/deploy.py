@@ -37,10 +37,14 @@ class Serve:
     token_budget: int = 8192
     chunked: bool = True
     reserve: float = 0.0  # share of a request's output reserved at admission (a conservative scheduler)
+    hold: float = 0.0  # share of its output held back for every running request as well (SGLang: new token ratio x longest answer)
     prefix_caching: bool = False
     graphs: bool = True
     graph_max: int = 512  # larger decode batches launch kernel by kernel
     async_scheduling: bool = False
+    front_ns: float = (
+        0.0  # a single front-end process per request (HTTP, tokenising), before the engine sees it
+    )
     clock: float = 1.0
     collective_speed: float = 1.0
     noise: float = 0.02
@@ -122,7 +126,9 @@ def step_ns(s: Serve, prefill: list[tuple[int, int]], decode: int, context: int)
 def gap_ns(s: Serve, sequences: int, sampled: int) -> float:
     """Host work between steps."""
     h = s.host
-    return h.sched_ns + h.sched_per_seq_ns * sequences + h.detok_per_token_ns * sampled
+    return (
+        h.sched_ns + h.sched_per_seq_ns * sequences + h.detok_per_token_ns * sampled + h.mask_ns * sequences
+    )
 
 
 def relieved(s: Serve, **changes: object) -> Serve:

@@ -120,7 +120,7 @@ def scrape(run: Served, seconds: float) -> str:
     out += _histogram("vllm:iteration_tokens_total", label,
                       [float(sum(n for n, _ in x.plan_prefill) + x.decode) for x in run.steps if x.start <= now], TOKEN_BUCKETS,
                       "Histogram of number of tokens per engine_step.")  # fmt: skip
-    out += _histogram("vllm:time_to_first_token_seconds", label, [(r.token_times[0] - r.arrival) / 1e9 for r in begun], TTFT_BUCKETS,
+    out += _histogram("vllm:time_to_first_token_seconds", label, [(r.token_times[0] - r.entered) / 1e9 for r in begun], TTFT_BUCKETS,
                       "Histogram of time to first token in seconds.")  # fmt: skip
     gaps = [
         (b - a) / 1e9
@@ -135,9 +135,9 @@ def scrape(run: Served, seconds: float) -> str:
         ITL_BUCKETS,
         "Histogram of inter-token latency in seconds.",
     )
-    out += _histogram("vllm:e2e_request_latency_seconds", label, [(r.token_times[-1] - r.arrival) / 1e9 for r in done], E2E_BUCKETS,
+    out += _histogram("vllm:e2e_request_latency_seconds", label, [(r.token_times[-1] - r.entered) / 1e9 for r in done], E2E_BUCKETS,
                       "Histogram of e2e request latency in seconds.")  # fmt: skip
-    queue = [((r.scheduled or 0) - r.arrival) / 1e9 for r in done]
+    queue = [((r.scheduled or 0) - r.entered) / 1e9 for r in done]
     out += _histogram(
         "vllm:request_queue_time_seconds",
         label,
@@ -182,7 +182,7 @@ def weights_gib(s: Serve) -> float:
     return body / s.options.tp / (1 << 30)
 
 
-def vllm_log(run: Served, every_s: float | None = None, max_len: int = 8192) -> str:
+def vllm_log(run: Served, every_s: float | None = None, max_len: int = 8192, iterations: bool = False) -> str:
     """Start-up and periodic lines of `vllm serve`: every 10 s, or 2 s (VLLM_LOG_STATS_INTERVAL) in a short run."""
     every_s = every_s or (10.0 if run.duration_s > 60 else 2.0)
     s = run.serve
@@ -210,6 +210,14 @@ def vllm_log(run: Served, every_s: float | None = None, max_len: int = 8192) -> 
         lines.append(
             f"{stamp(30)} [gpu_model_runner.py:3118] Graph capturing finished in 9 secs, took 0.61 GiB"
         )
+    if iterations:
+        # VLLM with --enable-logging-iteration-details: one line a step
+        for i, x in enumerate(run.steps):
+            tokens = sum(n for n, _ in x.plan_prefill)
+            lines.append(
+                f"{stamp(40 + x.start / 1e9)} [core.py:359] Engine 000: Iteration({i}): {len(x.plan_prefill)} context requests, {tokens} "
+                f"context tokens, {x.decode} generation requests, {x.decode} generation tokens, iteration elapsed time: {x.dur / 1e6:.2f} ms, "
+                f"GPU KV cache usage: {100 * x.used_blocks / run.blocks:.1f}%")  # fmt: skip
     previous, at = (0, 0), every_s
     while at < run.duration_s + every_s:
         x = step_at(run, min(at, run.duration_s))
@@ -280,7 +288,12 @@ def bench(run: Served, detailed: bool = True) -> dict[str, object]:
 
 
 def write_evidence(
-    run: Served, kinds: frozenset[str], folder: Path, engine: str = "vllm", scrapes: int = 4
+    run: Served,
+    kinds: frozenset[str],
+    folder: Path,
+    engine: str = "vllm",
+    scrapes: int = 4,
+    iterations: bool = False,
 ) -> dict[str, list[Path]]:
     """Write the chosen kinds (metrics, log, bench, config) and return their paths by kind."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -309,7 +322,9 @@ def write_evidence(
             rows = (json.dumps({"ts": EPOCH + t, "text": x}) for t, x in zip(times, texts, strict=True))
             put("metrics", "metrics.jsonl", "\n".join(rows) + "\n")
     if "log" in kinds:
-        put("log", "server.log", vllm_log(run) if engine == "vllm" else sglang_log(run))
+        put(
+            "log", "server.log", vllm_log(run, iterations=iterations) if engine == "vllm" else sglang_log(run)
+        )
     if "bench" in kinds:
         put("bench", "bench.json", json.dumps(bench(run)))
     if "config" in kinds:

@@ -214,3 +214,75 @@ def serve_sglang(seed: int) -> Variant:
     make = rng.choice((serve_kv_starved, serve_slot_cap, serve_low_demand), seed, 62)
     v: Variant = make(seed)
     return replace(v, objective="throughput", engine="sglang", evidence=frozenset({"log", "bench", "config"}))
+
+
+@scenario("serve-front-end", "scheduling", cases=(7,), tags=("serving",))
+def serve_front_end(seed: int) -> Variant:
+    """One front-end process takes longer for a request than the engine has between two: clients wait in front of it."""
+    s = replace(_deploy(seed), front_ns=rng.uniform(7e7, 1.6e8, seed, 20))
+    return _variant(
+        s, seed, ("throughput", "ttft"), _evidence(seed, (FULL, FULL - {"log"}, FULL - {"trace"}))
+    )
+
+
+@scenario("serve-conservative", "scheduling", tags=("serving",))
+def serve_conservative(seed: int) -> Variant:
+    """SGLang holds back blocks for the longest answer a request may ask for, several times what it gives."""
+    s = _deploy(seed)
+    per = s.load.prompt + s.load.output
+    s = replace(
+        s, hold=rng.uniform(5.0, 9.0, seed, 20), kv_tokens=per * rng.integer(60, 110, seed, 21) // 16 * 16
+    )
+    v = _variant(relieved(s, load_output=rng.integer(180, 320, seed, 22)), seed, ("throughput", "ttft"))
+    return replace(
+        v,
+        engine="sglang",
+        evidence=_evidence(seed, (frozenset({"log", "bench", "config"}), FULL - {"metrics"})),
+    )
+
+
+@scenario("serve-token-budget", "scheduling", tags=("serving",))
+def serve_token_budget(seed: int) -> Variant:
+    """So few tokens an iteration that prompt steps stream the weights for a handful of tokens each."""
+    s = replace(_deploy(seed), token_budget=rng.choice((64, 96, 128, 192), seed, 10), async_scheduling=False)
+    s = relieved(
+        s, load_prompt=rng.integer(800, 2400, seed, 20), load_output=rng.integer(24, 80, seed, 21),
+        load_concurrency=rng.integer(16, 40, seed, 22), load_requests=90,
+    )  # fmt: skip
+    evidence = _evidence(seed, (FULL, FULL - {"metrics"}, frozenset({"log", "bench", "config"})))
+    return replace(_variant(s, seed, ("throughput", "ttft"), evidence), iterations=True)
+
+
+@scenario("serve-uneven-engines", "imbalance", tags=("serving",))
+def serve_uneven_engines(seed: int) -> Variant:
+    """A router that sticks sessions to one of several engines: it queues while the others idle."""
+    s = replace(_deploy(seed), max_seqs=rng.integer(12, 24, seed, 20))
+    first = rng.uniform(0.7, 0.92, seed, 21)
+    count = rng.choice((3, 4), seed, 22)
+    shares = (first, *[(1 - first) / (count - 1)] * (count - 1))
+    s = relieved(s, load_concurrency=rng.integer(60, 100, seed, 23), load_requests=400)
+    evidence = _evidence(
+        seed,
+        (
+            frozenset({"metrics", "bench", "config"}),
+            frozenset({"metrics", "config"}),
+            frozenset({"bench", "config"}),
+        ),
+    )
+    return replace(_variant(s, seed, ("throughput",), evidence), shares=shares)
+
+
+@scenario("serve-structured-output", "scheduling", tags=("serving",))
+def serve_structured_output(seed: int) -> Variant:
+    """A grammar's mask is built on the host between logits and sampler, sequence by sequence."""
+    s = relieved(
+        _deploy(seed),
+        host_mask_ns=rng.uniform(1e5, 3e5, seed, 20),
+        load_concurrency=rng.integer(16, 48, seed, 21),
+    )
+    return _variant(
+        replace(s, async_scheduling=False),
+        seed,
+        ("throughput", "itl"),
+        _evidence(seed, (FULL, FULL - {"metrics"})),
+    )

@@ -6,13 +6,14 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from sim.cpu import cpu_truth, write_cpu
+from sim.engines import engines_truth, run_engines, write_engines
 from sim.evidence import write_evidence
 from sim.kineto import write_kineto
 from sim.nsys import write_nsys
 from sim.serving import Serve, Served, serve
 from sim.serving_truth import serving_truth
 from sim.steps import Run, simulate
-from sim.sufficiency import judge_serving, judge_trace
+from sim.sufficiency import DEVICE_LIMITS, judge_serving, judge_trace
 from sim.truth import Truth, trace_truth
 from sim.window import traced_world
 from sim.world import World
@@ -40,6 +41,8 @@ class Variant:
     only_ranks: tuple[int, ...] = ()  # write these ranks only
     config: bool = False  # write the model's config beside the trace
     engine: str = "vllm"
+    iterations: bool = False  # the log has a line for each iteration
+    shares: tuple[float, ...] = ()  # several engines, and the share of the load each gets
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,8 @@ def generate(name: str, seed: int, out_dir: Path, variant: Variant | None = None
     v = variant or load_all()[name].variant(seed)
     if v.form == "cpu":
         return _generate_cpu(name, seed, v, out_dir)
+    if v.shares and v.serve is not None:
+        return _generate_engines(name, seed, v, out_dir)
     served = serve(v.serve) if v.serve else None
     world = v.world
     if served is not None and v.serve is not None and world is None and "trace" in v.evidence:
@@ -121,11 +126,25 @@ def generate(name: str, seed: int, out_dir: Path, variant: Variant | None = None
     if run is not None and "trace" in v.evidence:
         made.traces = _write_traces(run, v, out_dir)
     if served is not None:
-        made.evidence = write_evidence(served, v.evidence & EVIDENCE, out_dir, v.engine)
+        made.evidence = write_evidence(
+            served, v.evidence & EVIDENCE, out_dir, v.engine, iterations=v.iterations
+        )
     elif v.config and world is not None and world.arch is not None:
         path = out_dir / "config.json"
         path.write_text(json.dumps(world.arch.config(), indent=1))
         made.evidence = {"config": [path]}
+    (out_dir / "truth.json").write_text(json.dumps(asdict(truth), indent=1))
+    return made
+
+
+def _generate_engines(name: str, seed: int, v: Variant, out_dir: Path) -> Generated:
+    assert v.serve is not None, "engines serve a load"
+    runs = run_engines(v.serve, v.shares)
+    truth = engines_truth(v.serve, v.shares)
+    seen = "metrics" in v.evidence and truth.limit not in DEVICE_LIMITS
+    truth.sufficient = seen and max(truth.gains.values()) >= 0.05
+    made = Generated(name, seed, v, truth, served=runs[0])
+    made.evidence = write_engines(runs, v.serve, v.evidence & EVIDENCE, out_dir)
     (out_dir / "truth.json").write_text(json.dumps(asdict(truth), indent=1))
     return made
 

@@ -26,6 +26,7 @@ class Request:
     generated: int = 0
     blocks: int = 0
     scheduled: int | None = None
+    entered: int = 0  # when the front end handed it to the engine
     token_times: list[int] = field(default_factory=list)
     preemptions: int = 0
     cached: int = 0
@@ -188,7 +189,12 @@ class _Engine:
             return False
         reserve = round(r.output * self.s.reserve)
         cached = self._hit(r)
-        return -(-(r.total + reserve - cached) // BLOCK) <= self.free
+        held = 0
+        if self.s.hold:
+            reserve = round(r.output * self.s.hold)
+            held = sum(max(0, round(q.output * self.s.hold) - q.generated) for q in self.running)
+        fits = -(-(r.total + reserve + held - cached) // BLOCK) <= self.free
+        return fits or (self.s.hold > 0 and not self.running)
 
     def _hit(self, r: Request) -> int:
         if not (self.s.prefix_caching and self.s.load.shared_prefix and self.shared_ready):
@@ -241,17 +247,20 @@ def serve(s: Serve) -> Served:
     everyone = list(todo)
     now, steps, active, step = 0, [], 0, 0
     contexts: list[tuple[int, ...]] = []
-    while todo or engine.waiting or engine.running:
-        if s.load.concurrency:
-            while todo and active < s.load.concurrency:
-                r = todo.popleft()
+    front: deque[Request] = deque()  # handed over in order, one after the other
+    free_at = 0
+    while todo or front or engine.waiting or engine.running:
+        while todo and (active < s.load.concurrency if s.load.concurrency else todo[0].arrival <= now):
+            r = todo.popleft()
+            if s.load.concurrency:
                 r.arrival = now
-                engine.waiting.append(r)
                 active += 1
-        while todo and not s.load.concurrency and todo[0].arrival <= now:
-            engine.waiting.append(todo.popleft())
+            free_at = r.entered = max(free_at, r.arrival) + round(s.front_ns)
+            front.append(r)
+        while front and front[0].entered <= now:
+            engine.waiting.append(front.popleft())
         if not engine.waiting and not engine.running:
-            now = max(now, todo[0].arrival)
+            now = max(now, front[0].entered if front else todo[0].arrival)
             continue
         start = now
         chunks, decodes = engine.plan(now)

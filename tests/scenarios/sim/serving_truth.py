@@ -36,10 +36,12 @@ RELIEFS: dict[str, tuple[str, Relief]] = {
     "kv_pool": ("kv_capacity", lambda s: replace(s, kv_tokens=2 * s.kv_tokens)),
     "slot_cap": ("scheduling", lambda s: replace(s, max_seqs=2 * s.max_seqs)),
     "token_budget": ("scheduling", lambda s: replace(s, token_budget=2 * s.token_budget)),
-    "conservative": ("scheduling", lambda s: replace(s, reserve=0.0)),
+    "conservative": ("scheduling", lambda s: replace(s, reserve=0.0, hold=0.0)),
     "prefill_interference": ("scheduling", lambda s: s if s.chunked else replace(s, chunked=True, token_budget=512)),
+    "front_end": ("scheduling", lambda s: replace(s, front_ns=0.0)),
     "host_between_steps": ("scheduling", lambda s: relieved(
-        s, async_scheduling=True, host_sched_ns=0.0, host_sched_per_seq_ns=0.0, host_detok_per_token_ns=0.0)),
+        s, async_scheduling=True, host_sched_ns=0.0, host_sched_per_seq_ns=0.0, host_detok_per_token_ns=0.0,
+        host_mask_ns=0.0)),
     "launching": ("launch_overhead", lambda s: relieved(
         s, graphs=True, graph_max=1 << 20, host_op_ns=s.host.op_ns * 0.03, host_api_ns=s.host.api_ns * 0.1)),
     "syncs": ("host_sync", lambda s: relieved(s, host_syncs=0)),

@@ -77,6 +77,13 @@ def judge_serving(truth: Truth, s: Serve, run: Served, evidence: frozenset[str],
     ):
         truth.sufficient = False
         truth.notes.append("no step of the kind that decides this objective was captured")
+    if (
+        truth.limit == "scheduling"
+        and _first_cause(truth) == "front_end"
+        and not (counters and "bench" in evidence)
+    ):
+        truth.sufficient = False
+        truth.notes.append("what the clients saw beside what the engine saw was not recorded")
     if truth.limit == "scheduling" and not _by_counters(truth) and not trace:
         truth.sufficient = False
         truth.notes.append("time between steps was not recorded")
@@ -87,9 +94,15 @@ def judge_serving(truth: Truth, s: Serve, run: Served, evidence: frozenset[str],
 
 def _by_counters(truth: Truth) -> bool:
     """Whether the cause behind `scheduling` shows in counters (a cap) rather than in time between steps."""
-    first = next((n for n in truth.notes if n.split(":")[0] in ("slot_cap", "token_budget", "conservative", "host_between_steps",
-                                                               "prefill_interference")), "")  # fmt: skip
-    return first.split(":")[0] in ("slot_cap", "token_budget", "conservative")
+    return _first_cause(truth) in ("slot_cap", "token_budget", "conservative", "front_end")
+
+
+def _first_cause(truth: Truth) -> str:
+    """The cause of scheduling that helps most (notes name causes by gain, largest first)."""
+    causes = (
+        "slot_cap", "token_budget", "conservative", "host_between_steps", "prefill_interference", "front_end",
+    )  # fmt: skip
+    return next((n.split(":")[0] for n in truth.notes if n.split(":")[0] in causes), "")
 
 
 __all__ = ["judge_serving", "judge_trace", "unknown_share"]
