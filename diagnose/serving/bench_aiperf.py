@@ -13,7 +13,10 @@ _LATENCY = {
     "time_to_first_token": "ttft_ms", "inter_token_latency": "tpot_ms", "request_latency": "e2e_ms",
     "inter_chunk_latency": "itl_ms",
 }  # fmt: skip
-_LENGTH = {"input_sequence_length": "prompt_len", "output_sequence_length": "output_len"}
+_LENGTH = {
+    "input_sequence_length": "prompt_len", "output_sequence_length": "output_len", "num_input_token": "prompt_len",
+    "num_output_token": "output_len",
+}  # fmt: skip
 _VALUE = {
     "output_token_throughput": "output_tok_s", "request_throughput": "request_s",
     "request_count": "completed",
@@ -64,13 +67,13 @@ def _aggregate(name: str, data: dict[str, Any]) -> Evidence:
                 stat = _STATS.get(key) or (
                     key if key[:1] == "p" and key[1:].replace(".", "").isdigit() else None
                 )
-                if stat and isinstance(value, (int, float)):
-                    out.add(metric, value * factor, "bench", stat=stat)
-        elif tag in _VALUE and isinstance(row.get("avg"), (int, float)):
+                if stat and (number := _number(value)) is not None:
+                    out.add(metric, number * factor, "bench", stat=stat)
+        elif tag in _VALUE and (average := _number(row.get("avg"))) is not None:
             if out.stat_value(_VALUE[tag], "bench") is not None:
                 continue  # newer versions state the total under two names
             factor = _scale(row["unit"]) / 1e3 if tag == "benchmark_duration" else 1.0
-            out.add(_VALUE[tag], row["avg"] * factor, "bench")
+            out.add(_VALUE[tag], average * factor, "bench")
     errors = data.get("error_summary")
     if isinstance(errors, list) and out.stat_value("failed", "bench") is None:
         counts = [e.get("count") for e in errors if isinstance(e, dict)]
@@ -86,6 +89,16 @@ def _aggregate(name: str, data: dict[str, Any]) -> Evidence:
     if not any(s.metric == "ttft_ms" for s in out.samples):
         out.note("bench-no-ttft", f"{name}: no time to first token (streaming was off?)")
     return out
+
+
+def _number(value: Any) -> float | None:
+    """A number, also one written as text, as genai-perf of 2024 does."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        return float(value)
+    except ValueError:
+        return None
 
 
 def _setup(out: Evidence, data: dict[str, Any]) -> None:

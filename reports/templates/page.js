@@ -119,7 +119,7 @@
     const digits = Math.max(0, 2 - exponent);
     return rounded.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
   }
-  const share = (v) => v >= 99.95 && v < 100 ? "> 99.9" : v > 0 && v < 0.05 ? "< 0.1" : v === 0 || v === 100 ? String(v) : v.toFixed(1);
+  const share = (v) => v >= 99.95 && v < 100 ? "> 99.9" : v > 0 && v < 0.1 ? "< 0.1" : v === 0 || v === 100 ? String(v) : sig3(v);
   const words = (code) => /^[a-z0-9]+(_[a-z0-9]+)*$/.test(code ?? "") ? code.replaceAll("_", " ") : code ?? "";
 
   async function kernelTable() {

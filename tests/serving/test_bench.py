@@ -194,6 +194,21 @@ def test_aiperf_aggregate_with_telemetry(tmp_path):
     assert not any(x in told for x in ("node17", "d3bc1424aff3", "GPU-f35d", "alice", "--url"))
 
 
+def test_genai_perf_of_2024_writes_numbers_as_text(tmp_path):
+    data = {
+        "request_throughput": {"unit": "requests per sec", "avg": "12.2"},
+        "time_to_first_token": {"unit": "ns", "avg": "21500000.5", "p50": "20901523.0", "p99": "44816559", "max": "44816559"},
+        "inter_token_latency": {"unit": "ns", "avg": "3860101.11", "p99": "5263723.22"},
+        "output_token_throughput": {"unit": "tokens per sec", "avg": "217.1"},
+        "num_output_token": {"unit": "tokens", "avg": "17.76"}, "num_input_token": {"unit": "tokens", "avg": "200"},
+    }  # fmt: skip
+    e = write(tmp_path, data)
+    assert e.stat("ttft_ms", "p50") == pytest.approx(20.901523)
+    assert e.stat("tpot_ms", "mean") == pytest.approx(3.86010111)
+    assert (e.stat("output_len", "mean"), e.stat("prompt_len", "mean")) == (17.76, 200)
+    assert e.stat_value("output_tok_s") == 217.1
+
+
 TRTLLM = {
     "engine": {
         "model": "meta-llama/Llama-3.1-8B", "model_path": "/home/alice/m", "engine_dir": "/home/alice/e", "version": "1.0.0",
