@@ -81,8 +81,13 @@ _DEFAULT = re.compile(r"^execute_context_(\d+)\((\d+)\)_generation_(\d+)\((\d+)\
 def _vllm_default(match: re.Match[str]) -> StepText:
     """vLLM 0.14-0.33 default: requests and tokens by side, no KV tokens."""
     ctx, ctx_tokens, gen, gen_tokens = (int(g) for g in match.groups())
+    return _by_side("vllm", ctx, ctx_tokens, gen, gen_tokens)
+
+
+def _by_side(form: str, ctx: int, ctx_tokens: int, gen: int, gen_tokens: int) -> StepText:
+    """Requests and tokens of both sides; the KV tokens that decode reads are not written."""
     return StepText(
-        form="vllm",
+        form=form,
         phase=_phase(ctx_tokens, gen_tokens),
         sequences=ctx + gen,
         prefill_sequences=ctx,
@@ -99,18 +104,9 @@ _SQUARED = re.compile(r"^execute_context_(\d+)\((\d+)_(\d+)\)_generation_(\d+)\(
 def _vllm_squared(match: re.Match[str]) -> StepText:
     """A form seen on B200: tokens and the sum of tokens squared by side."""
     ctx, ctx_tokens, squared, gen, gen_tokens = (int(g) for g in match.groups()[:5])
-    return StepText(
-        form="vllm-squared",
-        phase=_phase(ctx_tokens, gen_tokens),
-        sequences=ctx + gen,
-        prefill_sequences=ctx,
-        decode_sequences=gen,
-        prefill_tokens=ctx_tokens,
-        decode_tokens=gen_tokens,
-        context_tokens=None if gen else 0,
-        # Whole prompts: sum t*t - t(t-1)/2 = (sum t^2 + sum t)/2.
-        prefill_pairs=(squared + ctx_tokens) / 2 if ctx else 0.0,
-    )
+    # Whole prompts: sum t*t - t(t-1)/2 = (sum t^2 + sum t)/2.
+    pairs = (squared + ctx_tokens) / 2 if ctx else 0.0
+    return replace(_by_side("vllm-squared", ctx, ctx_tokens, gen, gen_tokens), prefill_pairs=pairs)
 
 
 _COUNTS = re.compile(r"^execute_new_(\d+)_cached_(\d+)$")
