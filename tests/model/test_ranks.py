@@ -256,6 +256,24 @@ def test_a_rare_stall(analyse: Callable[..., Any]) -> None:
     assert (late["label"], late["pattern"]) == ("rank 1", "rare")
     assert late["cost_ns"] == pytest.approx(30 * MS, rel=0.01)
     assert late["cause"]["bucket"] == "idle_launch"
+    # One wait in eight steps makes up the cost: the process paused.
+    assert (late["stalls"], late["pauses"]) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("work", "pauses"),
+    [
+        # A pause before every step is a slow host; so is launching that is slow throughout; every third step pauses.
+        (Work(stall={12 * step: 30 * MS for step in range(6)}), False),
+        (Work(host_ns=10_500), False),
+        (Work(stall={12 * step: 30 * MS for step in (2, 5)}), True),
+    ],
+)
+def test_late_in_some_steps_only_is_a_pause(work: Work, pauses: bool, analyse: Callable[..., Any]) -> None:
+    jobs = simulate([Work(), work, Work()], steps=6, layers=12)
+    _, summary = analyse([job.store(r) for r, job in enumerate(jobs)])
+    assert summary["straggler"]["label"] == "rank 1"
+    assert summary["straggler"]["pauses"] is pauses
 
 
 def test_a_slower_device(analyse: Callable[..., Any]) -> None:

@@ -64,6 +64,20 @@ def test_a_decode_loop_without_annotations_is_found(run):
     assert rows == [(i * 236 * US, i * 236 * US + 185 * US) for i in range(6)]
 
 
+def test_a_step_begins_behind_the_wait_before_it(run):
+    """The only kernel that names iterations ends them: they begin where the device has waited, not at that kernel."""
+    at = 0
+    for _ in range(4):
+        for name in ["gemm_a", *["norm_b", "attn_c", "gemm_a"] * 20, "ArgMaxOps_d"]:
+            run.k(at, 2 * US, launch=(at - 20 * US, 2 * US), name=name)
+            at += 3 * US
+        at += 500 * US
+    run.steps()
+    rows = run.store.rows("SELECT start_ns, end_ns FROM step ORDER BY 1")
+    # 62 kernels 3 us apart and the last 2 us long: 185 us, a batch every 62 x 3 + 500 = 686 us.
+    assert rows == [(i * 686 * US, i * 686 * US + 185 * US) for i in range(4)]
+
+
 def test_layers_of_one_forward_pass_are_not_steps(run):
     """36 equal layers, each with a lookup of its own: short segments, so the window stays one step."""
     at = 0
