@@ -129,7 +129,7 @@ def kv_table(d: Diagnosis) -> Table | None:
     computed = number("budget_tokens_computed")
     add("pool, computed", f"{count(computed)} tokens" if computed else None, kv.get("reading"))
     add("most in use", percent(number("peak_used_share")), kv.get("peak_source"))
-    add("preemptions", count(number("preemptions")))
+    add("preempted", count(number("preemptions")))
     resident = number("tokens_per_sequence_resident")
     add(
         "a running sequence holds",
@@ -142,7 +142,11 @@ def kv_table(d: Diagnosis) -> Table | None:
         "pool ÷ tokens a sequence holds",
     )
     full = number("tokens_per_sequence_full")
-    add("a sequence at its full length", f"{count(round(full))} tokens" if full else None, kv.get("length_source"))
+    add(
+        "a sequence at its full length",
+        f"{count(round(full))} tokens" if full else None,
+        kv.get("length_source"),
+    )
     add(
         "sequences that fit at full length",
         count(_whole(number("fits_at_full_length"))) if full else None,
@@ -369,7 +373,12 @@ def kv_line(d: Diagnosis) -> str:
 def load_line(d: Diagnosis) -> str:
     """Running, waiting and slots in one line; '' where nothing is known."""
     parts = []
-    for name, label in (("offered", "in flight"), ("running", "running"), ("waiting", "waiting"), ("slot_cap", "slots")):
+    for name, label in (
+        ("offered", "in flight"),
+        ("running", "running"),
+        ("waiting", "waiting"),
+        ("slot_cap", "slots"),
+    ):
         if (row := _fact(d, name)) is not None:
             about = "about " if row.get("provenance") == "derived" else ""
             parts.append(f"{label} {about}{count(round(row['value']))}")

@@ -27,13 +27,14 @@ _Groups = list[tuple[float, float | None]]
 @dataclass(frozen=True, slots=True)
 class _Step:
     """A phase's step: tokens in it, its products as (share of the step, MB of the matrix at two bytes an element), the share
-    of KV reads, and the share that nothing explains."""
+    of KV reads, the share that nothing explains, and that of products whose size is unknown."""
 
     phase: str
     tokens: float
     products: _Groups
     kv_share: float
     open_share: float
+    unsized: float = 0.0
 
     @property
     def kind(self) -> str:
@@ -160,6 +161,8 @@ def _predict(method: str, device: str, step: _Step, groups: _Groups, share: floa
         step.kind,
     )
     assert most is not None
+    if made["scope"] == "this step" and method != "fp8_kv":
+        made["unmeasured_share"] += step.unsized
     return {
         "phase": step.phase, "tokens": step.tokens, "share": share, "share_high": share + step.open_share, **made,
         "low": min(made["low"], most["low"]), "mid": (made["mid"] + most["mid"]) / 2, "high": max(made["high"], most["high"]),
@@ -236,9 +239,12 @@ def _traced(d: Diagnosis, phase: Phase) -> _Step | None:
         or not phase.wall_ns
     ):
         return None
-    groups: _Groups = [(k.time_ns / phase.wall_ns, _megabytes(k.shape)) for k in products]
+    # Ratios depend on the matrix: a product of unknown size, or of many small experts, has none that was measured.
+    sized = [k for k in products if k.family != "moe_gemm" and _megabytes(k.shape) is not None]
+    groups: _Groups = [(k.time_ns / phase.wall_ns, _megabytes(k.shape)) for k in sized]
+    rest = sum(k.time_ns for k in products) / phase.wall_ns - sum(share for share, _ in groups)
     kv = sum(k.time_ns for k in mine if k.family in KV_FAMILIES) / phase.wall_ns
-    return _Step(phase.phase, tokens, groups, kv, 0.0)
+    return _Step(phase.phase, tokens, groups, kv, 0.0, max(0.0, rest))
 
 
 def _tokens(phase: Phase, products: list[KernelRow]) -> float | None:

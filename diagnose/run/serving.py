@@ -42,6 +42,7 @@ from diagnose.serving.representative import representative_report
 from diagnose.serving.signals import Fact, Signals, derive_signals
 from diagnose.serving.what_if import StepParts, batch_curve
 
+NO_TRACE = "kernel-level limits (compute, HBM bandwidth, launching, copies) are not assessed: they need a profiler trace"
 MORE_THAN_WHOLE = 1.1
 """A running sequence holds at most its whole length, and blocks round up by far less than a tenth."""
 
@@ -176,6 +177,8 @@ def attach(
             0,
             f"whether these steps are the ones that were slow: {d.representative['message']}; trace the load in question",
         )
+    if not d.devices:
+        d.verdict.could_not_tell = list(dict.fromkeys([*d.verdict.could_not_tell, NO_TRACE]))
 
 
 def _source(path: Path, kind: str) -> Source:
@@ -381,7 +384,7 @@ def empty(objective: str, version: str) -> Diagnosis:
         verdict=Verdict(
             limit="inconclusive", phase=None, objective=objective, confidence=None,
             summary="inconclusive: kernel-level limits were not assessed, there is no trace",
-            could_not_tell=["kernel-level limits (compute, HBM bandwidth, launching, copies): need a profiler trace"],
+            could_not_tell=[NO_TRACE],
         ),
         data_quality=[Note(code="no-trace", severity="info", message="no trace was given: kernel-level limits are not assessed")],
     )  # fmt: skip

@@ -157,7 +157,8 @@ def test_traced_step_gives_ceiling_and_quantising():
         for k in d.kernels
         if k.phase == "decode" and k.family in {"gemm", "gemm_lowp", "gemv"} and k.role != "head"
     )
-    assert row["share"] == pytest.approx(products / phase.wall_ns)
+    assert row["share"] + row["unmeasured_share"] == pytest.approx(products / phase.wall_ns, rel=1e-6)
+    assert row["unmeasured_share"] < 0.01  # every product of this trace has its shape
 
 
 def test_one_quantity_is_one_number(files):
