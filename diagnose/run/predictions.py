@@ -75,8 +75,7 @@ def ceiling(
         return None
     if model is None:
         return None
-    dtype = math_dtype(model)
-    knee = knee_tokens(roofs, dtype, _weight_element(model)) if roofs else None
+    knee = _knee(model, roofs) if roofs else None
     out = decode_ceiling(
         model, batch, context, roofs.bandwidth if roofs else _unknown, tp=tp, ep=ep, kv_dtype=kv_dtype, knee=knee,
         comm_ms=comm, accepted=accepted, verified=verified,
@@ -94,11 +93,18 @@ def _unknown(nbytes: float) -> float | None:
     return None
 
 
-def _weight_element(model: ModelConfig) -> float:
-    """Mean stored bytes of a projection's element."""
-    rows = [t for t in model.tensors if t.component in _QUANTISED and t.k > 1]
-    count = sum(t.params for t in rows)
-    return sum(model.tensor_bytes(t)[0] for t in rows) / count if count else DTYPE_BYTES[model.dtype]
+def _knee(model: ModelConfig, roofs: Roofs) -> float | None:
+    """Tokens a step from which some weights cost compute: the first of dense projections and experts, an expert seeing
+    experts_per_token / experts of the tokens."""
+    found = []
+    spread = model.experts / model.experts_per_token if model.experts and model.experts_per_token else 1.0
+    for components, factor in ((("attention", "mlp"), 1.0), (("experts",), spread)):
+        rows = [t for t in model.tensors if t.component in components and t.k > 1]
+        if rows:
+            element = sum(model.tensor_bytes(t)[0] for t in rows) / sum(t.params for t in rows)
+            knee = knee_tokens(roofs, math_dtype(model), element)
+            found.append(None if knee is None else knee * factor)
+    return None if not found or None in found else min(k for k in found if k is not None)
 
 
 def useful(parts: StepParts, caps: Caps) -> dict[str, Any]:

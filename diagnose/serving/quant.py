@@ -82,7 +82,12 @@ class QuantFormat:
     def label(self) -> str:
         """Short text such as `gptq int4 g128`."""
         return (
-            " + ".join(dict.fromkeys(f"{self.method} {f.label}".strip() for _, f in self.rules))
+            " + ".join(
+                dict.fromkeys(
+                    f.label if f.label.startswith(self.method) else f"{self.method} {f.label}".strip()
+                    for _, f in self.rules
+                )
+            )
             or self.method
         )
 

@@ -83,6 +83,21 @@ def test_ceiling_is_withheld_when_a_condition_fails(files):
     assert d.quantization == [] and d.what_if_devices == []
 
 
+def test_knee_of_experts_is_where_an_expert_sees_that_many_tokens(files):
+    """Mixtral: an expert sees 2 of 8 tokens, so the dense attention is the first to cost compute, as in a dense model."""
+    from diagnose.run.predictions import _knee
+    from diagnose.run.step_parts import knee_tokens
+    from diagnose.serving.model_config import load_model
+
+    roofs = resolve("h100-sxm")
+    ridge = roofs.plateau_compute("bf16") / roofs.plateau_bandwidth
+    assert knee_tokens(roofs, "bf16") == pytest.approx(ridge)  # M N K 2 / F = N K 2 / B
+    assert knee_tokens(roofs, "bf16", 0.5) == pytest.approx(ridge / 4)  # four-bit weights, bf16 math
+    assert _knee(load_model("mixtral-8x7b"), roofs) == pytest.approx(ridge)
+    # gpt-oss-20b: 4 of 32 experts in 4.25 bits: 32 / 4 x 4.25 / 16 = 2.1 times the tokens of its bf16 attention
+    assert _knee(load_model("gpt-oss-20b"), roofs) == pytest.approx(ridge, rel=0.02)
+
+
 def test_useful_batch_stops_at_the_slots_and_its_gain_is_bounded_by_the_parts(files):
     d = run(files, slo_itl_ms=50.0, slo_ttft_ms=2000.0)
     u = d.useful_batch
