@@ -83,7 +83,21 @@ def latency_remarks(d: Diagnosis) -> list[str]:
             f"Median gap between tokens {sig3(tie.get('itl_p50_ms'))} ms, traced step period "
             f"{sig3(tie.get('step_period_ms'))} ms: {clean(tie.get('reading'))}."
         )
-    for part in (latency.get("split_detail") or {}).values():
+    detail = latency.get("split_detail") or {}
+    share = (detail.get("ttft") or {}).get("prefix_hit_share")
+    if isinstance(share, int | float):
+        remarks.append(
+            f"{percent(share)} of the prompt tokens looked up were in the prefix cache: prefill computed the others."
+        )
+    rest = (detail.get("itl") or {}).get("rest_ms")
+    if isinstance(rest, int | float):
+        where = (
+            "streaming, detokenising or preemption"
+            if rest > 0
+            else "the iterations are of other requests or another window"
+        )
+        remarks.append(f"The parts of the token gap leave {sig3(rest)} ms of its mean: {where}.")
+    for part in detail.values():
         if isinstance(part, dict) and part.get("missing"):
             remarks.append(sentence("To split it further: " + "; ".join(map(str, part["missing"]))))
     return remarks

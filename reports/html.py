@@ -83,7 +83,7 @@ ABSENT = {
     "timeline": "No timeline: the result holds no stretches of device time. It needs a trace.",
     "kernels": "The result holds no kernels. They need a trace.",
     "latency": "A trace alone holds no request latencies. Attach a benchmark result (--bench FILE: vllm "
-    "bench serve, sglang bench_serving, aiperf, genai-perf) or engine metrics (--metrics FILE) to see TTFT, "
+    "bench serve, sglang bench_serving, aiperf, genai-perf, trtllm-bench) or engine metrics (--metrics FILE) to see TTFT, "
     "inter-token latency and throughput with their distributions.",
     "memory": "Memory and KV cache are unknown. Attach the model's config (--model FILE or NAME) and the "
     "server's start-up log (--log FILE) or its metrics (--metrics FILE) to see the budget, KV bytes per "

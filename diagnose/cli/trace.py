@@ -94,14 +94,15 @@ def trace(
         ),
     ] = None,
     log: Annotated[
-        list[Path] | None, typer.Option("--log", metavar="FILE", help="Engine log.", show_default=False)
+        list[Path] | None,
+        typer.Option("--log", metavar="FILE", help="Engine log or settings file.", show_default=False),
     ] = None,
     bench: Annotated[
         list[Path] | None,
         typer.Option(
             "--bench",
             metavar="FILE",
-            help="Benchmark result (vLLM, SGLang, aiperf, genai-perf).",
+            help="Benchmark result (vLLM, SGLang, aiperf, genai-perf, trtllm-bench).",
             show_default=False,
         ),
     ] = None,

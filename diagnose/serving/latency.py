@@ -169,10 +169,22 @@ def latency_report(
     ttft, itl = ttft_split(evidence), itl_split(evidence, step_period_ms, gap_ms)
     out["split"] = {"ttft": ttft_parts(ttft), "itl": itl_parts(itl)}
     out["split_detail"] = {"ttft": ttft, "itl": itl}
+    itl["rest_ms"] = _itl_rest(out, itl)
     out["disagreements"] = _disagreements(evidence)
     out["reconciliation"] = _reconcile(out, step_period_ms)
     out["provenance"] = "measured"
     return out
+
+
+def _itl_rest(report: dict[str, Any], split: dict[str, Any]) -> float | None:
+    """Mean gap that the reader saw less the parts known of the engine's iterations: streaming, detokenising, preemption.
+
+    None where iterations do not give the parts, or there is no mean to hold them against.
+    """
+    seen = (report["itl_ms"] or report["tpot_ms"] or {}).get("mean")
+    if split["source"] != "iteration lines" or seen is None:
+        return None
+    return float(seen) - sum(itl_parts(split).values())
 
 
 def _reconcile(report: dict[str, Any], step_period_ms: float | None) -> dict[str, Any] | None:

@@ -40,6 +40,17 @@ def test_latency_remarks(case: Any) -> None:
     ]
 
 
+def test_what_a_split_leaves_is_told(case: Any) -> None:
+    d = case("serving_only")
+    d.latency["split_detail"] = {"ttft": {"prefix_hit_share": 0.25}, "itl": {"rest_ms": 0.7}}
+    remarks = evidence.latency_remarks(d)
+    assert any("25.0 % of the prompt tokens" in r for r in remarks)
+    assert (
+        "The parts of the token gap leave 0.700 ms of its mean: streaming, detokenising or preemption."
+        in remarks
+    )
+
+
 def test_representative(case: Any) -> None:
     message, table, notes = evidence.representative(case("serving_only"))
     assert message == "The traced steps differ from the run in batch."

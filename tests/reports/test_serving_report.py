@@ -33,7 +33,10 @@ def test_batch_worth_running(case: Any) -> None:
     d.useful_batch |= {"batch": None, "batch_at_best": None, "stopped_by": None}
     assert serving.batch_remarks(d)[0].startswith("Nothing that is known stops the batch (now 64.0)")
     d.useful_batch |= {"stopped_by": "slo_itl"}
-    assert serving.batch_remarks(d)[0] == "No batch meets the inter-token target of 30.0 ms for certain (now 64.0)."
+    assert (
+        serving.batch_remarks(d)[0]
+        == "No batch meets the inter-token target of 30.0 ms for certain (now 64.0)."
+    )
 
 
 def test_quantising_says_losses_and_what_was_not_measured(case: Any) -> None:

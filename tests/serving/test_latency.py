@@ -113,6 +113,8 @@ def test_split_of_a_gap(make):
     assert split["prefill interference"] == pytest.approx(2 * 20 / 12)
     assert split["decode step"] + split["prefill interference"] == pytest.approx(160 / 12)
     assert split["gap between steps"] == 0.4
+    # the client's mean gap of 13.4 ms less iterations of 13.33 and gaps of 0.4
+    assert report["split_detail"]["itl"]["rest_ms"] == pytest.approx(13.4 - 160 / 12 - 0.4)
     assert report["reconciliation"]["ratio"] == pytest.approx(1.01)
     assert "is the traced decode step" in report["reconciliation"]["reading"]
 
