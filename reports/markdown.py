@@ -1,7 +1,7 @@
 """The diagnosis as Markdown for a ticket: CommonMark with tables, no HTML but the marker comment."""
 
 from diagnose.contract import Diagnosis
-from diagnose.reports import evidence, serving, tables, view
+from diagnose.reports import evidence, serving, serving_lines, tables, view
 from diagnose.reports.charts import latency, memory, other_device, what_if
 from diagnose.reports.charts.attribution import attribution_figure_table
 from diagnose.reports.charts.figure import Table
@@ -191,7 +191,7 @@ def _section(title: str, parts: list[str]) -> str:
 def _latency(d: Diagnosis) -> str:
     figure = latency.latency_figure(d)
     splits = [f.table for f in latency.split_figures(d)]
-    line = serving.latency_line(d)
+    line = serving_lines.latency_line(d)
     remarks = evidence.latency_remarks(d) + serving.ratio_remarks(d)
     message, checks, notes = evidence.representative(d)
     return _section("Latency and load", [

@@ -67,7 +67,8 @@ def setting(d: Diagnosis, key: str) -> str:
     return clean(rows[0].get("value")) if rows else ""
 
 
-def _fact(d: Diagnosis, name: str) -> dict[str, Any] | None:
+def fact(d: Diagnosis, name: str) -> dict[str, Any] | None:
+    """A fact of the load with a number, None where it is not known."""
     row = (d.load or {}).get(name)
     return row if isinstance(row, dict) and isinstance(row.get("value"), int | float) else None
 
@@ -89,7 +90,7 @@ def load_table(d: Diagnosis) -> Table | None:
     rows = [
         [label, _amount(row), f"{_sign(row)} {clean(row.get('text'))}".strip()]
         for name, label in _LOAD.items()
-        if (row := _fact(d, name)) is not None
+        if (row := fact(d, name)) is not None
     ]
     columns = [
         Column("what", numeric=False),
@@ -138,7 +139,7 @@ def kv_table(d: Diagnosis) -> Table | None:
     )
     add(
         "sequences that fit at that",
-        count(_whole(number("fits_at_resident"))) if resident else None,
+        count(whole(number("fits_at_resident"))) if resident else None,
         "pool ÷ tokens a sequence holds",
     )
     full = number("tokens_per_sequence_full")
@@ -149,7 +150,7 @@ def kv_table(d: Diagnosis) -> Table | None:
     )
     add(
         "sequences that fit at full length",
-        count(_whole(number("fits_at_full_length"))) if full else None,
+        count(whole(number("fits_at_full_length"))) if full else None,
         "the worst case only",
     )
     add("prefix cache hits", percent(number("prefix_hit_rate")))
@@ -161,7 +162,8 @@ def kv_table(d: Diagnosis) -> Table | None:
     return Table("KV cache", columns, rows) if rows else None
 
 
-def _whole(value: float | None) -> float | None:
+def whole(value: float | None) -> float | None:
+    """Sequences as a whole number."""
     return None if value is None else float(round(value))
 
 
@@ -246,7 +248,8 @@ def ceiling_table(d: Diagnosis) -> Table | None:
     return Table("Conditions of the decode ceiling", columns, rows) if rows else None
 
 
-def _stop(useful: dict[str, Any]) -> str:
+def stopped_by(useful: dict[str, Any]) -> str:
+    """What stops the useful batch, in words."""
     code = useful.get("stopped_by")
     return _STOP.get(code) or clean(words(str(code)))
 
@@ -269,15 +272,17 @@ def batch_remarks(d: Diagnosis) -> list[str]:
     else:
         best = u.get("batch_at_best")
         at_best = f", {count(best)} at best" if best is not None and best != u["batch"] else ""
-        lines.append(sentence(f"Useful batch: {count(u['batch'])}{at_best}, stopped by {_stop(u)}; {now}"))
+        lines.append(
+            sentence(f"Useful batch: {count(u['batch'])}{at_best}, stopped by {stopped_by(u)}; {now}")
+        )
     if isinstance(gain, list):
         text = f"Twice the present batch makes {interval(gain[0], gain[1], 'ratio')} the tokens a second"
         if u.get("flattens_at"):
             text += f"; from batch {count(u['flattens_at'])} on twice the batch gains less than a tenth"
         lines.append(sentence(text))
     marks = [
-        ("the KV pool holds", _whole(u.get("kv_wall"))), ("slots", u.get("slots")), ("captured graphs reach", u.get("graph_max_batch")),
-        ("KV reads equal weight reads at", _whole(u.get("crossover"))),
+        ("the KV pool holds", whole(u.get("kv_wall"))), ("slots", u.get("slots")), ("captured graphs reach", u.get("graph_max_batch")),
+        ("KV reads equal weight reads at", whole(u.get("crossover"))),
     ]  # fmt: skip
     known = [f"{label} {count(value)}" for label, value in marks if value]
     if known:
@@ -334,67 +339,3 @@ def _shares(row: dict[str, Any]) -> str:
     first = percent(low).removesuffix(" %")
     last = percent(high).removesuffix(" %") if isinstance(high, int | float) else first
     return first if first == last else f"{first}–{last}"
-
-
-def latency_line(d: Diagnosis) -> str:
-    """Latencies and throughput of the run in one line, '' without any."""
-    latency = d.latency or {}
-    parts = []
-    for key, short in (("ttft_ms", "TTFT"), ("itl_ms", "ITL"), ("tpot_ms", "TPOT"), ("e2e_ms", "E2E")):
-        stats = latency.get(key)
-        if not isinstance(stats, dict) or (key == "tpot_ms" and latency.get("itl_ms")):
-            continue
-        named = [(q, stats.get(q)) for q in ("mean", "p50", "p99")]
-        told = [f"{q} {duration(v * 1e6)}" for q, v in named if isinstance(v, int | float)]
-        if told:
-            parts.append(f"{short} {', '.join(told[-2:])}")
-    rate = latency.get("throughput_tok_s")
-    if isinstance(rate, int | float):
-        parts.append(f"{sig3(rate)} tokens/s")
-    return " · ".join(parts)
-
-
-def kv_line(d: Diagnosis) -> str:
-    """KV pool, how full it ran, what it holds; '' where nothing is known."""
-    kv, parts = d.kv or {}, []
-    if kv.get("budget_tokens"):
-        parts.append(f"pool {count(kv['budget_tokens'])} tokens")
-    if kv.get("bytes_per_token"):
-        parts.append(f"{count(kv['bytes_per_token'])} B a token")
-    if kv.get("peak_used_share") is not None:
-        parts.append(f"most used {percent(kv['peak_used_share'])}")
-    if kv.get("fits_at_resident"):
-        parts.append(
-            f"holds {count(_whole(kv['fits_at_resident']))} sequences of {count(round(kv['tokens_per_sequence_resident']))} tokens"
-        )
-    return " · ".join(parts)
-
-
-def load_line(d: Diagnosis) -> str:
-    """Running, waiting and slots in one line; '' where nothing is known."""
-    parts = []
-    for name, label in (
-        ("offered", "in flight"),
-        ("running", "running"),
-        ("waiting", "waiting"),
-        ("slot_cap", "slots"),
-    ):
-        if (row := _fact(d, name)) is not None:
-            about = "about " if row.get("provenance") == "derived" else ""
-            parts.append(f"{label} {about}{count(round(row['value']))}")
-    return ", ".join(parts)
-
-
-def outlook_line(d: Diagnosis) -> str:
-    """Ceiling and useful batch in one line; '' where neither is known."""
-    parts = []
-    c, u = d.ceiling or {}, d.useful_batch or {}
-    if c.get("tok_s") is not None:
-        share = f" ({percent(c['achieved_share'])} reached)" if c.get("achieved_share") is not None else ""
-        parts.append(f"decode ceiling {sig3(c['tok_s'])} tokens/s at batch {count(c.get('batch'))}{share}")
-    if u.get("batch") is not None:
-        parts.append(f"useful batch {count(u['batch'])}, stopped by {_stop(u)}")
-    gain = u.get("gain_of_doubling")
-    if isinstance(gain, list):
-        parts.append(f"twice the batch: {interval(gain[0], gain[1], 'ratio')}")
-    return " · ".join(parts)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from diagnose.contract import Diagnosis, Phase
 from diagnose.reports.charts.attribution import phase_bars
 from diagnose.reports.numbers import UNKNOWN, confidence, duration, time_unit
-from diagnose.reports.serving import kv_line, latency_line, load_line, outlook_line
+from diagnose.reports.serving_lines import kv_line, latency_line, load_line, outlook_line
 from diagnose.reports.text import clean, keep_units, sentence, shorten
 from diagnose.reports.view import card, facts, first_trial, notes, outside_text
 from diagnose.reports.words import BUCKET, OBJECTIVE, bucket_label, is_alone, limit_name, phase_name, words

@@ -86,6 +86,7 @@ _VLLM = {"vllm_config", "max_num_seqs", "gpu_memory_utilization", "enforce_eager
 _ENGINES = {"vllm": "vllm", "sglang": "sglang", "trtllm": "tensorrt-llm", "tensorrt-llm": "tensorrt-llm"}
 # indentation, name, and a value in quotes or up to a comment
 _YAML_LINE = re.compile(r"""( *)([\w.-]+)\s*:(?:\s+((?P<quote>['"]).*(?P=quote)|[^#\s].*?))?\s*(?:\s#.*)?$""")
+_PAIR = re.compile(r"""\b(\w+)['"]?\s*[=:]\s*('[^']*'|"[^"]*"|\[[\d, ]*\]|[\w.+-]+)""")
 _WORD = re.compile(r"[\w.+/-]{1,80}")
 
 
@@ -198,6 +199,8 @@ def _known(data: dict[str, Any]) -> Iterator[tuple[str, Any]]:
             # An option that takes JSON: --compilation-config '{"cudagraph_mode": ...}'
             if isinstance(value, str) and value.startswith("{") and key.endswith("_config"):
                 value = _scalar(value)
+            elif isinstance(value, str) and key == "vllm_config":
+                value = _pairs(value)
             if _spelling(path):
                 yield path, value
             if isinstance(value, dict) and len(later) < 200:
@@ -209,6 +212,15 @@ def _known(data: dict[str, Any]) -> Iterator[tuple[str, Any]]:
                 and isinstance(value[0], dict)
             ):
                 later.append(("server_info", value[0]))
+
+
+def _pairs(text: str) -> dict[str, Any]:
+    """`name=value` and `"name": value` of a config printed as text, as vLLM's /server_info answers unless asked for JSON; of a
+    name that comes twice (a draft model's) the first."""
+    found: dict[str, Any] = {}
+    for name, value in _PAIR.findall(text):
+        found.setdefault(name, None if value == "None" else _scalar(value))
+    return found
 
 
 def _spelling(path: str) -> str:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from diagnose.reports import serving
+from diagnose.reports import serving, serving_lines
 from diagnose.reports.charts.other_device import other_device_figures
 from diagnose.reports.html import to_html
 from diagnose.reports.markdown import to_markdown
@@ -20,7 +20,7 @@ def test_ceiling_in_a_sentence_or_why_there_is_none(case: Any) -> None:
     assert serving.ceiling_text(d) == (
         "No decode ceiling is given: not below the knee (512 tokens a step; weights cost compute from about 276)."
     )
-    assert serving.outlook_line(d).startswith("useful batch 72")
+    assert serving_lines.outlook_line(d).startswith("useful batch 72")
 
 
 def test_batch_worth_running(case: Any) -> None:
@@ -75,12 +75,12 @@ def test_page_and_ticket_tell_the_same(case: Any) -> None:
 
 def test_lines_of_the_terminal(case: Any) -> None:
     d = case("serving_only")
-    assert serving.latency_line(d) == (
+    assert serving_lines.latency_line(d) == (
         "TTFT p50 301 ms, p99 2.91 s · ITL p50 31.4 ms, p99 180 ms · E2E p50 8.12 s, p99 14.2 s · 1,870 tokens/s"
     )
-    assert "most used 99.4 %" in serving.kv_line(d)
-    assert serving.load_line(d) == "running 64, waiting 128"
-    assert serving.kv_line(case("healthy")) == serving.outlook_line(case("healthy")) == ""
+    assert "most used 99.4 %" in serving_lines.kv_line(d)
+    assert serving_lines.load_line(d) == "running 64, waiting 128"
+    assert serving_lines.kv_line(case("healthy")) == serving_lines.outlook_line(case("healthy")) == ""
 
 
 def test_prefill_against_decode(case: Any) -> None:

@@ -117,6 +117,28 @@ def test_settings_are_mapped_and_nothing_private_travels(tmp_path, data, name, e
     assert not any(x in told for x in ("alice", "10.1.2.3", "sk-secret", "node17", "draft"))
 
 
+def test_vllm_answers_in_text_unless_asked_for_json(tmp_path):
+    text = (
+        "model='/home/alice/Qwen3-8B', speculative_config=SpeculativeConfig(method='eagle', model='/home/alice/draft'), "
+        "tokenizer='/home/alice/Qwen3-8B', dtype=torch.bfloat16, max_seq_len=8192, tensor_parallel_size=2, quantization=None, "
+        "enforce_eager=False, kv_cache_dtype=fp8, enable_prefix_caching=False, chunked_prefill_enabled=True, "
+        'compilation_config={"level": 3, "cudagraph_mode": "FULL_AND_PIECEWISE", "cudagraph_capture_sizes": [8, 4, 2, 1]}'
+    )
+    path = write(tmp_path, {"vllm_config": text, "vllm_env": {"VLLM_HOST_IP": "10.1.2.3"}}, "info.json")
+    assert detect_evidence(path) == "settings"
+    e = read_settings(path)
+    got = {x.key: x.value for x in e.settings}
+    assert got["model"] == "Qwen3-8B" and got["dtype"] == "bfloat16" and got["tp"] == "2"
+    assert (got["prefix_caching"], got["chunked_prefill"], got["enforce_eager"]) == ("false", "true", "false")
+    assert (got["kv_cache_dtype"], got["graph_max_batch"], got["graph_mode"]) == (
+        "fp8",
+        "8",
+        "FULL_AND_PIECEWISE",
+    )
+    assert got["engine"] == "vllm" and "quantization" not in got
+    assert not any(x in repr(e) for x in ("alice", "10.1.2.3", "draft"))
+
+
 def test_a_settings_file_given_as_a_log_is_read_as_what_it_is(tmp_path):
     e = read_evidence(logs=[write(tmp_path, SGLANG, "x.json")])
     assert e.setting("max_num_seqs") == "128"
