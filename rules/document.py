@@ -50,9 +50,14 @@ def document(rule: Rule) -> str:
 def write_all(folder: Path) -> list[Path]:
     """Write one page a shipped rule into `folder`; returns the paths."""
     from diagnose.rules.registry import shipped
+    from diagnose.rules.serving_rules import SERVING_RULES, document_serving
 
     folder.mkdir(parents=True, exist_ok=True)
     written = []
+    for serving in SERVING_RULES:
+        path = folder / f"{serving.id}.md"
+        path.write_text(document_serving(serving) + "\n", encoding="utf-8")
+        written.append(path)
     for rule in shipped():
         path = folder / f"{rule.id}.md"
         path.write_text(document(rule) + "\n", encoding="utf-8")

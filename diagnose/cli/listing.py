@@ -21,6 +21,7 @@ def rules(
     """List the rules, or explain one: evidence, thresholds and their origin, refuters, experiments, real cases."""
     from diagnose.rules import registry
     from diagnose.rules.document import document
+    from diagnose.rules.serving_rules import SERVING_RULES, document_serving
 
     known, broken = registry.load(folder)
     for line in broken:
@@ -28,16 +29,22 @@ def rules(
     if rule_id is None:
         for rule in known:
             typer.echo(
-                f"{rule.id:<24} {rule.limit:<20} {rule.doc.splitlines()[0] if rule.doc else rule.title}"
+                f"{rule.id:<28} {rule.limit:<20} {rule.doc.splitlines()[0] if rule.doc else rule.title}"
             )
+        for serving in SERVING_RULES:
+            typer.echo(f"{serving.id:<28} {serving.limit:<20} {serving.doc.splitlines()[0]}")
         return 0
+    for serving in SERVING_RULES:
+        if serving.id == rule_id:
+            typer.echo(document_serving(serving))
+            return 0
     for rule in known:
         if rule.id == rule_id:
             typer.echo(document(rule))
             return 0
     import difflib
 
-    near = difflib.get_close_matches(rule_id, [r.id for r in known], n=1)
+    near = difflib.get_close_matches(rule_id, [*(r.id for r in known), *(r.id for r in SERVING_RULES)], n=1)
     raise UsageError(
         f"no rule {rule_id!r}" + (f"; did you mean {near[0]}?" if near else "; `diagnose rules` lists them")
     )

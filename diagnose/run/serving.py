@@ -10,6 +10,7 @@ from diagnose.contract import (
     SCHEMA,
     Diagnosis,
     Evidence,
+    Experiment,
     Gain,
     Hypothesis,
     Note,
@@ -20,6 +21,7 @@ from diagnose.devices import Roofs
 from diagnose.rules.calibration import beside, calibrated, observed
 from diagnose.rules.registry import shipped
 from diagnose.rules.serving_experiments import experiment_for
+from diagnose.rules.serving_rules import rule_of
 from diagnose.rules.verdict import words
 from diagnose.run import predictions
 from diagnose.run.served_gaps import gap_points, gap_work, sampler_gap_share, stalled_rank
@@ -246,9 +248,24 @@ def _judge(
     found = assess(signals, objective, facts)
     baseline = _baseline(d, objective)
     made = [_hypothesis(c, found, objective, signals.engine or "", baseline) for c in found.candidates]
+    for c, h in zip(found.candidates, made, strict=True):
+        if c.cause.startswith("trace_"):
+            h.experiment = _step_experiment(d, c.limit)
     d.objective = objective
     d.hypotheses = made + d.hypotheses
     d.verdict = _verdict(d, found, made, objective)
+
+
+def _step_experiment(d: Diagnosis, limit: str) -> Experiment | None:
+    """The bet of a limit inside the steps: that of its step rule, in the phase where most would be freed."""
+    time = {p.phase: p.wall_ns for p in d.phases}
+    mine = [
+        h
+        for h in d.hypotheses
+        if h.limit == limit and h.experiment is not None and h.status in ("supported", "possible")
+    ]
+    best = max(mine, key=lambda h: (h.score or 0.0) * time.get(h.phase or "", 0), default=None)
+    return best.experiment if best is not None else None
 
 
 def _tell_confidence(found: Assessment) -> None:
@@ -302,7 +319,7 @@ def _hypothesis(
         )
         if live
         else None,
-        rule=f"serving-{c.cause.replace('_', '-')}",
+        rule=rule_of(c.cause),
         score=round(sum(c.relief) / 2, 4) if c.relief is not None else None,
     )
 

@@ -195,7 +195,11 @@ def assess_e2e(s: Signals, trace: TraceFacts, common: list[Candidate]) -> list[C
     whole, ttft = s.e2e_ms, s.ttft_ms
     if whole is None or ttft is None or whole.value <= 0:
         c = Candidate(
-            "inconclusive", "e2e", "not_assessed", 0.0, "the share of the first token in the whole request"
+            "inconclusive",
+            "hardware",
+            "not_assessed",
+            0.0,
+            "the share of the first token in the whole request",
         )
         c.missing.append(
             "end-to-end latency and TTFT of the same requests: --bench with e2el among its percentile metrics"

@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from diagnose.serving.limit_gain import Share, cap_relief, closed, factor, hardware_relief, room
+from diagnose.serving.limit_gain import Share, cap_relief, closed, factor, hardware_relief, keeps_up, room
+from diagnose.serving.limit_queue import row
 from diagnose.serving.limit_rank import TIE, WORTH
 from diagnose.serving.limit_types import Candidate
 from diagnose.serving.limit_window import PROMPT_PHASES, Window
@@ -11,8 +12,9 @@ from diagnose.serving.signals import AT, Fact, Signals
 CAPS = ("kv_pool", "slot_cap")
 STEP_QUALITY = 0.95
 NEED_PROMPTS = "a profiler trace that holds prefill steps (those traced only decode)"
-HIDDEN = 0.8
-"""Of host work that could run beside the device's step, at least this share does (some of it needs the sampled tokens)."""
+HIDDEN = (0.85, 1.2)
+"""Share of the host's gap that goes when it runs beside the step: not all where work needs the sampled tokens; more than the
+gap where part of the host's work was counted with the launches after it."""
 UNCOUNTED = 0.08
 """A full pool may preempt without saying so in the log; published recomputation costs a tenth of online throughput."""
 FEW = 3
@@ -64,7 +66,7 @@ def set_sizes(found: list[Candidate], s: Signals, window: Window | None, objecti
         if c.limit == "scheduling" and c.cause.startswith("host") and window.of(objective):
             # asynchronous scheduling hides the host's work behind the device's step, as far as that is long enough
             hidden = window.overlapped(objective, "scheduling")
-            c.gain = factor((HIDDEN * hidden, 1.05 * hidden))
+            c.gain = factor((HIDDEN[0] * hidden, HIDDEN[1] * hidden))
     _pair(found, s, window, objective)
 
 
@@ -142,7 +144,7 @@ def _budget_relief(s: Signals, window: Window, objective: str) -> Share | None:
         decoding = s.e2e_ms.value - s.ttft_ms.value
         left = (1 - gain) * (s.e2e_ms.value - 2 * decoding) / s.ttft_ms.value
         gain = min(0.95, max(gain, 1 - left))
-    return 0.75 * gain, min(0.97, 1.15 * gain)
+    return 0.55 * gain, min(0.95, 1.1 * gain)
 
 
 def step_limits(found: list[Candidate], s: Signals, window: Window | None, objective: str) -> list[Candidate]:
@@ -169,11 +171,18 @@ def step_limits(found: list[Candidate], s: Signals, window: Window | None, objec
             "derived",
             f"time that relief of {limit} frees, phases by their time for {objective}",
         )
-        c.evidence.append(_row("relief", share))
+        c.evidence.append(row("relief", share))
         for p in window.of(objective):
             if p.relief.get(limit, 0.0) > 0.02:
                 fact = Fact(p.relief[limit], "share", "derived", f"of the {p.phase} steps, {p.steps} traced")
-                c.evidence.append(_row(f"relief in {p.phase}", fact))
+                c.evidence.append(row(f"relief in {p.phase}", fact))
+        made.append(c)
+    if not made and objective == "throughput" and keeps_up(s) and s.open_rate and s.request_s:
+        c = Candidate(
+            "hbm", "hardware", "refuted", 0.9, "throughput is the arrival rate: no faster step raises it"
+        )
+        c.limit = max(window.relief(objective).items(), key=lambda x: x[1], default=("hbm", 0.0))[0]
+        c.against.append(row("request_s", s.request_s, s.open_rate.value, "below"))
         made.append(c)
     if not made and objective == "ttft" and not window.of("ttft"):
         c = Candidate(
@@ -182,11 +191,6 @@ def step_limits(found: list[Candidate], s: Signals, window: Window | None, objec
         c.missing.append(NEED_PROMPTS)
         made.append(c)
     return made
-
-
-def _row(metric: str, fact: Fact) -> dict[str, object]:
-    return {"metric": metric, "value": fact.value, "unit": fact.unit, "threshold": None, "direction": None,
-            "provenance": fact.provenance, "text": fact.text}  # fmt: skip
 
 
 def _statement(window: Window, objective: str, limit: str, low: float, high: float) -> str:

@@ -147,6 +147,8 @@ def imbalance_candidate(s: Signals, trace: TraceFacts) -> Candidate:
     """One engine of several carries more than its share while others have room."""
     c = Candidate("imbalance", "engines", "not_assessed", 0.0, "load is spread unevenly over the engines")
     if s.engine_spread is None:
+        if s.running is None or s.running.provenance != "measured":
+            c.missing.append("running and waiting of every engine: --metrics of all of them")
         return c
     uneven = s.engine_spread.value >= threshold("engine_spread")
     (c.evidence if uneven else c.against).append(

@@ -115,8 +115,14 @@ class Window:
             for part, doubt in loose.items():
                 # the same part of two phases follows the same unknown law
                 doubts[part] = doubts.get(part, 0.0) + weight * doubt
-        doubt = hypot(*doubts.values(), RATIO_NOISE * middle)
+        doubt = hypot(*doubts.values(), self._mix_doubt(ratio), RATIO_NOISE * middle)
         return max(1 / ratio, middle - doubt), min(1.0 + RATIO_NOISE, middle + doubt)
+
+    def _mix_doubt(self, ratio: float) -> float:
+        """What a few steps leave open of how often each phase runs: the phases' difference, by the steps seen."""
+        ends = [self._phase_factor(p, ratio)[0] for p in self.phases if p.steps]
+        count = sum(p.steps for p in self.phases)
+        return (max(ends) - min(ends)) / sqrt(max(1, count)) / 4 if len(ends) > 1 else 0.0
 
     def _phase_factor(self, p: PhaseTime, ratio: float) -> tuple[float, dict[str, float]]:
         """A phase's middle factor, and by part the half-width of what its law leaves open."""

@@ -8,6 +8,7 @@ from diagnose.cli import main
 from diagnose.contract import LIMITS
 from diagnose.rules.document import document
 from diagnose.rules.registry import load, shipped
+from diagnose.rules.serving_rules import SERVING_RULES, document_serving
 
 DOCS = Path(__file__).parents[2] / "docs" / "rules"
 
@@ -22,7 +23,18 @@ def test_page_is_current(rule):
 
 
 def test_no_page_without_a_rule():
-    assert {p.stem for p in DOCS.glob("*.md")} == {r.id for r in shipped()}
+    assert {p.stem for p in DOCS.glob("*.md")} == {r.id for r in (*shipped(), *SERVING_RULES)}
+
+
+@pytest.mark.parametrize("rule", SERVING_RULES, ids=lambda r: r.id)
+def test_page_of_a_serving_rule_is_current(rule):
+    page = DOCS / f"{rule.id}.md"
+    assert page.read_text(encoding="utf-8") == document_serving(rule) + "\n", (
+        "run `python -m diagnose.rules.document docs/rules`"
+    )
+    assert rule.limit in LIMITS
+    assert rule.needs
+    assert rule.refuters
 
 
 @pytest.mark.parametrize("rule", shipped(), ids=lambda r: r.id)
@@ -40,6 +52,9 @@ def test_rules_command_lists_and_explains(capsys):
     assert main(["rules"]) == 0
     listed = capsys.readouterr().out
     assert all(rule.id in listed for rule in shipped())
+    assert all(rule.id in listed for rule in SERVING_RULES)
+    assert main(["rules", "serving-kv-pool"]) == 0
+    assert "Zero preemptions" in capsys.readouterr().out
     assert main(["rules", "launch-gaps"]) == 0
     assert "Refuted by" in capsys.readouterr().out
     assert main(["rules", "launch-gap"]) == 2

@@ -40,12 +40,12 @@ def world(plans, **host):
 
 
 def hypotheses(folder, made, only=()):
-    """Serving hypotheses by rule for ITL."""
+    """Serving hypotheses for ITL, by the name of their cause."""
     files = generate("gaps", 5, folder / "run", Variant(world=made, only_ranks=only))
     log = folder / "server.log"
     log.write_text(LOG)
     d = pipeline.run(list(files.traces), pipeline.Options(objective="itl", log=(log,)))
-    return d, {h.rule: h for h in d.hypotheses if (h.rule or "").startswith("serving-")}
+    return d, {h.id.split("@")[0]: h for h in d.hypotheses if h.id.startswith("serving-")}
 
 
 def test_a_mask_between_logits_and_sampler_is_structured_output(tmp_path):

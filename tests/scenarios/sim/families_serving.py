@@ -286,3 +286,10 @@ def serve_structured_output(seed: int) -> Variant:
         ("throughput", "itl"),
         _evidence(seed, (FULL, FULL - {"metrics"})),
     )
+
+
+@scenario("serve-even-engines", "hbm", tags=("serving",))
+def serve_even_engines(seed: int) -> Variant:
+    """The same engines with the load dealt out evenly."""
+    v = serve_uneven_engines(seed)
+    return replace(v, shares=(1.0,) * len(v.shares), evidence=frozenset({"metrics", "bench", "config"}))
