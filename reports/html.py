@@ -89,8 +89,9 @@ ABSENT = {
     "server's start-up log (--log FILE) or its metrics (--metrics FILE) to see the budget, KV bytes per "
     "token and how full the pool ran.",
     "distribution": "Its source holds no latencies; a benchmark result (--bench FILE) or engine metrics (--metrics FILE) do.",
-    "what_if": "No what-if curve. It needs the decode steps of a trace; or, without one, the model (--model), the device "
-    "(--device), the running requests and their KV use (--log or --metrics) and the time per token (--bench).",
+    "what_if": "No what-if curve. It needs decode steps in the trace with the model (--model) or serving evidence beside it; without "
+    "a trace the model (--model), the device (--device), the running requests and their KV use (--log or --metrics) and the time per "
+    "token (--bench).",
     "ranks": "Nothing to put side by side. Give the traces of all ranks in one call (diagnose rank0.json rank1.json …) to see "
     "them side by side and to tell transfer from waiting.",
 }

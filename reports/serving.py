@@ -135,7 +135,7 @@ def kv_table(d: Diagnosis) -> Table | None:
     add(
         "a running sequence holds",
         f"{count(round(resident))} tokens" if resident else None,
-        kv.get("resident_source"),
+        str(kv.get("resident_source") or "").rsplit(": ", 1)[-1],
     )
     add(
         "sequences that fit at that",
