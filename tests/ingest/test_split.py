@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from diagnose.ingest.kineto.python_events import drop_python
-from diagnose.ingest.kineto.split import Splitter
+from diagnose.ingest.kineto.split import GROW_AFTER, Splitter
 from diagnose.ingest.source import ByteSource
 
 NASTY = st.sampled_from([
@@ -171,11 +171,14 @@ def test_an_operator_called_like_the_category_stays():
 
 
 def test_chunks_are_about_as_large_as_asked(tmp_path, make):
+    """10 kB each until 16 of them are read, then 20 kB."""
     path = tmp_path / "t.json"
-    path.write_text(make.text([make.op("aten::mm", i, 1, i) for i in range(1, 2000)]))
+    path.write_text(make.text([make.op("aten::mm", i, 1, i) for i in range(1, 4000)]))
     with ByteSource(path) as source:
         sizes = [len(chunk.body) for chunk in Splitter(source, 10_000)]
-    assert max(sizes) <= 12_500 and len(sizes) >= path.stat().st_size // 11_000
+    early, late = sizes[:GROW_AFTER], sizes[GROW_AFTER:-2]  # the last two hold what is left
+    assert all(7_500 <= size <= 12_500 for size in early)
+    assert len(late) > 5 and all(15_000 <= size <= 25_000 for size in late)
 
 
 def test_an_event_too_large_is_left_out(tmp_path, make, monkeypatch):

@@ -17,6 +17,9 @@ from diagnose.ingest.kineto.repair import START, Damage, clean
 from diagnose.ingest.source import MAX_HEAD_BYTES, ByteSource
 
 CHUNK_BYTES = 4 << 20
+# Chunks until they grow to twice the size: the statement that reads a chunk costs as much as half a megabyte of events,
+# but two chunks of a small trace are read side by side.
+GROW_AFTER = 16
 MAX_EVENT_BYTES = 64 << 20
 MAX_TAIL_BYTES = 64 << 20
 MAX_CUTS = 8  # an uncapped search on one damaged chunk did not end in minutes
@@ -82,6 +85,7 @@ class Splitter:
         self.chunk_bytes = chunk_bytes
         self.keep_python = keep_python
         self.stream = Stream()
+        self._grow_at = GROW_AFTER * chunk_bytes
         self._buffer = b""
         self._offset = 0  # of the buffer's first byte in the decompressed stream
         self._closed = False  # the event list's own end was seen
@@ -233,6 +237,9 @@ class Splitter:
     def _advance(self, count: int) -> None:
         self._buffer = self._buffer[count:]
         self._offset += count
+        if self._grow_at and self._offset >= self._grow_at:
+            self.chunk_bytes *= 2
+            self._grow_at = 0
 
     def _skip_to_start(self) -> bool:
         """Inside an event too large to be one: drop bytes up to the next start of an event."""
