@@ -261,7 +261,7 @@ def batch_remarks(d: Diagnosis) -> list[str]:
         return []
     lines = []
     gain = u.get("gain_of_doubling")
-    now = f"now {sig3(u['now'])}" if isinstance(u.get("now"), int | float) else ""
+    now = f"now {count(u['now'])}" if isinstance(u.get("now"), int | float) else ""
     if u.get("batch") is None and u.get("stopped_by") is None:
         text = f"Nothing that is known stops the batch ({now}): slots and the KV pool are in the server's log or metrics"
         lines.append(sentence(text))

@@ -25,17 +25,17 @@ def test_ceiling_in_a_sentence_or_why_there_is_none(case: Any) -> None:
 
 def test_batch_worth_running(case: Any) -> None:
     lines = serving.batch_remarks(case("serving_only"))
-    assert lines[0] == "Useful batch: 72, 75 at best, stopped by the inter-token target; now 64.0."
+    assert lines[0] == "Useful batch: 72, 75 at best, stopped by the inter-token target; now 64."
     assert "1.40–1.60 ×" in lines[1]
     assert "the KV pool holds 75" in lines[2]
     assert "at least 61.0 ms" in lines[3] and "queueing" in lines[3]
     d = case("serving_only")
     d.useful_batch |= {"batch": None, "batch_at_best": None, "stopped_by": None}
-    assert serving.batch_remarks(d)[0].startswith("Nothing that is known stops the batch (now 64.0)")
+    assert serving.batch_remarks(d)[0].startswith("Nothing that is known stops the batch (now 64)")
     d.useful_batch |= {"stopped_by": "slo_itl"}
     assert (
         serving.batch_remarks(d)[0]
-        == "No batch meets the inter-token target of 30.0 ms for certain (now 64.0)."
+        == "No batch meets the inter-token target of 30.0 ms for certain (now 64)."
     )
 
 

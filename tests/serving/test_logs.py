@@ -176,6 +176,19 @@ def test_tensorrt_llm(tmp_path):
     assert (e.values("scheduled"), e.values("step_context_tokens")) == ([7, 9], [0, 10])
 
 
+def test_trtllm_before_device_times(tmp_path):
+    """0.19 and before: the wall time of a step in seconds, nothing of the device."""
+    line = (
+        "[05/02/2025-10:00:0{i}] [TRT-LLM] [I] iter = {i}, global_rank = 0, rank = 0, currank_total_requests = 0/0, "
+        "elapsed_time = 0.01{i}s, timestamp = 2025-05-02 10:00:0{i}, num_scheduled_requests: 8, states = {{'num_ctx_requests': 0, "
+        "'num_ctx_tokens': 0, 'num_generation_tokens': 8}}\n"
+    )
+    e = read(tmp_path, "".join(line.format(i=i) for i in range(1, 4)))
+    assert e.values("host_step_ms") == pytest.approx([11, 12, 13])
+    assert e.values("device_step_ms") == []
+    assert e.values("running") == [8, 8, 8]
+
+
 def test_gzip_colour_and_garbage(tmp_path):
     path = tmp_path / "server.log.gz"
     path.write_bytes(gzip.compress(("\x1b[36m" + V1).encode() + b"\xff\xfe\x00 broken \n"))
