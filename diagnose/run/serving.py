@@ -251,6 +251,8 @@ def _judge(
     for c, h in zip(found.candidates, made, strict=True):
         if c.cause.startswith("trace_"):
             h.experiment = _step_experiment(d, c.limit)
+            if h.experiment is None and c is not found.first:
+                h.status = "possible"  # no step rule claims it in any phase: its shares only add up
     d.objective = objective
     d.hypotheses = made + d.hypotheses
     d.verdict = _verdict(d, found, made, objective)

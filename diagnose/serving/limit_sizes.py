@@ -164,7 +164,7 @@ def step_limits(found: list[Candidate], s: Signals, window: Window | None, objec
             STEP_QUALITY,
             _statement(window, objective, limit, low, high),
         )
-        c.relief = (low, high)
+        c.relief, c.gain = (low, high), factor((low, high))
         share = Fact(
             (low + high) / 2,
             "share",

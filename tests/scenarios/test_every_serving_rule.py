@@ -87,6 +87,8 @@ def test_fires(rule, run):
     # it fires where the simulator's own reliefs say that it is the limit
     assert truth.sufficient
     assert d.verdict.limit in truth.limits
+    # and it carries a bet that can be lost
+    assert all(h.experiment is not None for h in d.hypotheses if h.rule == rule and h.status == "supported")
 
 
 @pytest.mark.parametrize("rule", RULES)

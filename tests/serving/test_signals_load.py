@@ -52,7 +52,10 @@ def test_of_two_loads_the_larger_counts():
 def test_each_source_is_cut_by_its_own_clock():
     e = levels([IDLE] * 4 + [BUSY] * 4, "log")
     e.extend(levels([BUSY] * 4 + [IDLE] * 4, "metrics", 1.0))
-    assert {x.origin: (x.first, x.last) for x in stretches(e)} == {"log": (140.0, 170.0), "metrics": (100.0, 103.0)}
+    assert {x.origin: (x.first, x.last) for x in stretches(e)} == {
+        "log": (140.0, 170.0),
+        "metrics": (100.0, 103.0),
+    }
 
 
 def test_what_was_left_out_is_said_and_nothing_where_nothing_was():
