@@ -85,8 +85,21 @@ def ceiling(
             "condition": "speculation known", "holds": False, "detail": "tokens verified a step are in no source: a trace tells",
         })  # fmt: skip
         out["tok_s"] = out["step_ms"] = None
+    if phase is not None and not _fits(d):
+        out["conditions"].append({
+            "condition": "the model is the trace's", "holds": False, "detail": "the trace's products are none of its projections",
+        })  # fmt: skip
+        out["tok_s"] = out["step_ms"] = None
     share = achieved / out["tok_s"] if achieved and out["tok_s"] else None
     return {**out, "at": source, "achieved_tok_s": achieved, "achieved_share": share}
+
+
+def _fits(d: Diagnosis) -> bool:
+    """Whether nothing in the trace speaks against the model that was named."""
+    return not any(
+        n.code == "roles-contradicted" or (n.code == "roles-abstained" and n.severity == "warning")
+        for n in d.data_quality
+    )
 
 
 def _unknown(nbytes: float) -> float | None:
@@ -137,6 +150,7 @@ def quantisation(
     device = _device(d, roofs)
     if device is None:
         return []
+    model = model if _fits(d) else None
     rows: list[dict[str, Any]] = []
     wide = _is_wide(d, model)
     for step in _steps(d, model, parts, roofs, tp, ep, prompt):

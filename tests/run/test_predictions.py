@@ -176,6 +176,15 @@ def test_traced_step_gives_ceiling_and_quantising():
     assert row["unmeasured_share"] < 0.01  # every product of this trace has its shape
 
 
+def test_a_model_that_is_not_the_traces_gives_no_ceiling():
+    sample = SAMPLES / "generated_h100_decode_launch.json.gz"  # 896 wide: a 0.5B model
+    d = pipeline.run([sample], pipeline.Options(model="qwen3-8b"))
+    assert any(n.code == "roles-contradicted" for n in d.data_quality)
+    assert d.ceiling["tok_s"] is None and d.ceiling["achieved_share"] is None
+    assert d.ceiling["conditions"][-1]["condition"] == "the model is the trace's"
+    assert all(r["pool_tokens"] is None for r in d.quantization)
+
+
 def test_one_quantity_is_one_number(files):
     """The verdict's evidence, the load table and the KV table state the same level, pool and hits."""
     iteration = (
