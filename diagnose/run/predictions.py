@@ -16,6 +16,8 @@ from diagnose.serving.step_ops import math_dtype, step_ops, step_roof
 from diagnose.serving.what_if import Caps, StepParts, crossover_batch, marginal_gain, useful_batch
 
 _SHAPE = re.compile(r"(\d+)x(\d+) \. (\d+)x(\d+)")
+PASSED = 1.1
+"""Bandwidth curves and mean levels leave a tenth of doubt; beyond it a ceiling was not one."""
 WIDE = {"bf16", "fp16", "fp32"}
 # Stored bits of a weight: 4-bit formats with a 16-bit scale and a 4-bit zero point a group of 128 (AWQ), or 16-bit ones of 32.
 _BITS = {"fp8": 8.0, "int8": 8.0, "awq": 4 + 20 / 128, "int4": 4 + 32 / 32}
@@ -91,6 +93,13 @@ def ceiling(
         })  # fmt: skip
         out["tok_s"] = out["step_ms"] = None
     share = achieved / out["tok_s"] if achieved and out["tok_s"] else None
+    if share is not None and share > PASSED:
+        # More than the least bytes allow was made: model, device, batch or context is not what ran.
+        out["conditions"].append({
+            "condition": "not passed by the run", "holds": False,
+            "detail": f"{achieved:,.0f} tokens/s were made, {share:.2f} times it: check --model, --device, --tp and the batch",
+        })  # fmt: skip
+        out["tok_s"] = out["step_ms"] = share = None
     return {**out, "at": source, "achieved_tok_s": achieved, "achieved_share": share}
 
 

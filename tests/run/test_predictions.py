@@ -74,6 +74,19 @@ def test_ceiling_is_bytes_over_bandwidth(files):
     assert d.ceiling["tok_s"] < RUNNING / ((weights + kv) / 3.35e12)
 
 
+def test_a_ceiling_that_was_passed_is_none(files):
+    """24 ms a token at 100 running is at most 4,167 tokens/s; at 20,000 the device named is not the one that ran."""
+    bench = json.loads((files / "bench.json").read_text()) | {
+        "output_throughput": 20_000.0,
+        "mean_itl_ms": 5.0,
+        "mean_tpot_ms": 5.0,
+    }
+    (files / "bench.json").write_text(json.dumps(bench))
+    d = run(files)
+    assert d.ceiling["tok_s"] is None
+    assert "times it" in d.ceiling["conditions"][-1]["detail"]
+
+
 def test_ceiling_is_withheld_when_a_condition_fails(files):
     d = run(files, tp=2)
     assert d.ceiling["tok_s"] is None
