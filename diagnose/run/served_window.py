@@ -2,6 +2,7 @@
 
 from diagnose.contract import Diagnosis, KernelRow, Phase
 from diagnose.devices import Roofs
+from diagnose.run.served_gaps import sampler_gap_share
 from diagnose.serving.limit_types import threshold
 from diagnose.serving.limit_window import PhaseTime, Window
 from diagnose.serving.model_config import ModelConfig
@@ -78,15 +79,15 @@ WAITS = {"idle_launch": "launch_overhead", "idle_sync": "host_sync", "idle_sched
 
 
 def _sampler_gap(d: Diagnosis, p: Phase, relief: dict[str, float], observed: float) -> float:
-    """Share of the phase idle between logits and sampler, where it is long enough to be a cause; taken out of the waits that
-    the step rules count it under."""
+    """Share of the phase idle between logits and sampler, where that is a cause in the run; taken out of the waits that the step
+    rules count it under."""
+    if (sampler_gap_share(d) or 0.0) < threshold("between_steps"):
+        return 0.0
     mine = [s for s in d.steps if s.phase == p.phase]
     held: dict[str, float] = {}
     for s in mine:
         for bucket, ns in s.sampler_gap_ns.items():
             held[bucket] = held.get(bucket, 0.0) + ns / observed
-    if sum(held.values()) < threshold("between_steps"):
-        return 0.0
     for bucket, share in held.items():
         if (limit := WAITS.get(bucket)) in relief and limit is not None:
             relief[limit] = max(0.0, relief[limit] - share)

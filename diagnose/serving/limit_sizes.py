@@ -136,15 +136,18 @@ def _budget_relief(s: Signals, window: Window, objective: str) -> Share | None:
     held = 0.0
     for p in window.phases if whole else ():
         if p.phase in PROMPT_PHASES:
-            alone = Window((p,), window.knee, window.expert_growth)
-            low, high = alone.time_factor(2.0)
-            held += p.ns / whole * (1 - (low + high) / 2)
+            held += (
+                p.ns
+                / whole
+                * sum(share * window.saved_by_larger_steps(part, p) for part, share in p.parts.items())
+            )
     gain = held * min(1.0, s.at_budget_share.value)
     if objective == "ttft" and s.ttft_ms and s.e2e_ms and closed(s) and s.e2e_ms.value > s.ttft_ms.value > 0:
         decoding = s.e2e_ms.value - s.ttft_ms.value
         left = (1 - gain) * (s.e2e_ms.value - 2 * decoding) / s.ttft_ms.value
-        gain = min(0.95, max(gain, 1 - left))
-    return 0.55 * gain, min(0.95, 1.1 * gain)
+        # finite runs and short queues give about three quarters of what the steady state says
+        gain = min(0.95, max(gain, 0.75 * (1 - left)))
+    return 0.65 * gain, min(0.95, 1.1 * gain)
 
 
 def step_limits(found: list[Candidate], s: Signals, window: Window | None, objective: str) -> list[Candidate]:

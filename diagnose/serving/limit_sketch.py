@@ -7,6 +7,8 @@ time that no arithmetic explains (launches, host, small kernels); an answer span
 
 from diagnose.serving.evidence_types import Evidence
 from diagnose.serving.kv import request_lengths
+from diagnose.serving.limit_rank import chance_first
+from diagnose.serving.limit_types import Candidate
 from diagnose.serving.limit_window import PhaseTime, Window
 from diagnose.serving.model_config import ModelConfig
 from diagnose.serving.signals import Signals
@@ -47,3 +49,33 @@ def sketch(
             }
             variants.append(Window((PhaseTime("decode", 1.0, parts=parts, tokens=batch, steps=1),), ridge))
     return Window(variants[0].phases, variants=tuple(variants))
+
+
+STREAMS = (0.6, 0.95)
+"""Share of a memory-bound kernel's time that is bytes over bandwidth: small kernels start and end at the device's pace."""
+LIKELY = 0.4
+"""A cap on the batch that is less likely than this to gain the most is no answer without a trace."""
+NEED_STEPS = "a trace of the steps, or --device: what limits them may gain more than a larger batch"
+
+
+def against_the_steps(found: list[Candidate], drawn: Window, objective: str) -> None:
+    """Weigh caps on the batch by what faster memory or compute would free of the sketched step, in place: with nothing traced
+    no limit inside the steps can be named, but one may well be the larger."""
+    if objective not in ("throughput", "e2e"):
+        return
+    rivals = []
+    for limit, ends, kept in (("hbm", ("hbm:",), STREAMS), ("compute", ("compute:",), (1.0, 1.0))):
+        shares = [
+            sum(share for part, share in v.phases[0].parts.items() if part.startswith(ends))
+            for v in drawn.variants
+        ]
+        rival = Candidate(limit, "sketch", "supported", 1.0, "")
+        rival.relief = (kept[0] * min(shares) / 2, kept[1] * max(shares) / 2)
+        rivals.append(rival)
+    for c in found:
+        if c.cause in ("kv_pool", "slot_cap") and c.status == "supported" and c.relief is not None:
+            chance = chance_first(c, rivals)
+            c.confidence = round(c.confidence * chance, 3)
+            if chance < LIKELY:
+                c.status = "possible"
+                c.missing.append(NEED_STEPS)

@@ -142,6 +142,16 @@ class Window:
         held = sum(p.ns * min(p.relief.get(limit, 0.0), 1 - p.relief.get(limit, 0.0)) for p in phases)
         return held / whole if whole else 0.0
 
+    def saved_by_larger_steps(self, part: str, p: PhaseTime) -> float:
+        """Share of a part's time that goes when a step computes twice the tokens: all but work that is by the token. The
+        context of a prompt is read once a chunk, so attention's reads halve too."""
+        if part.startswith("compute"):
+            return 0.0
+        if part in ("hbm:weights", "hbm:packed"):
+            low, high = self._law(part, p, 2.0)
+            return 1 - (low + high) / 2
+        return 0.5
+
     def _law(self, part: str, p: PhaseTime, ratio: float) -> tuple[float, float]:
         """(low, high) time of a part per output token at `ratio` times the sequences, over now."""
         once = 1 / ratio

@@ -20,6 +20,7 @@ from diagnose.serving.limit_queue import (
 )
 from diagnose.serving.limit_rank import TIE, by_gain, middle
 from diagnose.serving.limit_sizes import set_sizes, step_limits, with_prompt_steps
+from diagnose.serving.limit_sketch import against_the_steps
 from diagnose.serving.limit_supply import (
     demand_candidate,
     front_end_candidate,
@@ -87,7 +88,9 @@ def assess(signals: Signals, objective: str = "throughput", trace: TraceFacts | 
     common += [imbalance_candidate(signals, trace)]
     set_sizes(common, signals, trace.window or trace.sketch, objective)
     if trace.window is None:
-        # a sketch sizes experiments; it knows no rival inside the steps, so it cannot rank
+        if trace.sketch is not None:
+            against_the_steps(common, trace.sketch, objective)
+        # a sketch sizes experiments and weighs caps; it cannot name a limit inside the steps, so it does not rank
         for c in common:
             c.relief = None
     if objective == "itl":

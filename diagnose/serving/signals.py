@@ -28,6 +28,7 @@ assumed."""
 
 FREE_SLOTS = 2
 """One or two slots are free at the moment a level is read, between a request's end and the next schedule."""
+ALIKE = 1.05
 PLATEAU_SAMPLES = 3
 PLATEAU_SHARE = 0.75
 """Running at one and the same number in three of four loaded samples is a cap."""
@@ -216,6 +217,11 @@ def _kv(s: Signals, e: Evidence, computed: float | None) -> None:
         s.prefix_hit = Fact(gauge[-1], "share", "measured", "prefix hit rate, last")
 
 
+def _alike(s: Signals) -> bool:
+    """Whether a standstill of all engines together is one of each: one engine, or several that carry the same."""
+    return s.engine_spread is None or s.engine_spread.value < ALIKE
+
+
 def _slots(s: Signals, e: Evidence) -> None:
     stated = _number(e, "max_num_seqs")
     rows = loaded(e)
@@ -223,7 +229,7 @@ def _slots(s: Signals, e: Evidence) -> None:
     engines = max(1, int(_number(e, "kv_engines") or 1))
     if stated:
         s.slot_cap = Fact(stated * engines, "requests", "measured", "slot cap as configured")
-    elif running and s.waiting_peak and s.waiting_peak.value > 0 and s.engine_spread is None:
+    elif running and s.waiting_peak and s.waiting_peak.value > 0 and _alike(s):
         top = max(running)
         steady = sum(1 for r in running if r == top) / len(running)
         # a pool of a few requests also holds their number still: it must have room for two more

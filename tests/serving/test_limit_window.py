@@ -12,6 +12,7 @@ from diagnose.serving.limit_gain import (
     queue_relief,
 )
 from diagnose.serving.limit_rank import by_gain, chance_first
+from diagnose.serving.limit_sizes import set_sizes, step_limits
 from diagnose.serving.limit_types import Candidate
 from diagnose.serving.limit_window import PhaseTime, Window, doubling
 from diagnose.serving.signal_types import Fact, Signals
@@ -176,6 +177,69 @@ def test_a_sketch_spans_devices_and_what_is_not_explained():
     assert low < 0.95 * (1 - share / 2) + 0.05 * 0.75 < high
     assert w.relief("throughput") == {}
     assert sketch(model, Evidence(), s) is None
+
+
+def test_a_cap_is_weighed_against_a_sketched_step():
+    """95 % weights: doubled bandwidth frees up to 45 % of the step, so a cap worth 10 % is no answer and one worth 48 % is."""
+    from diagnose.serving.limit_sketch import against_the_steps
+
+    one = Window(
+        (
+            PhaseTime(
+                "decode", 1.0, parts={"hbm:weights": 0.95, "unmodelled:other": 0.05}, tokens=8.0, steps=1
+            ),
+        ),
+        200.0,
+    )
+    drawn = Window(one.phases, variants=(one,))
+    small, large = candidate("kv_capacity", 0.08, 0.12, 0.8), candidate("kv_capacity", 0.46, 0.5, 0.8)
+    small.cause = large.cause = "kv_pool"
+    against_the_steps([small, large], drawn, "throughput")
+    assert (small.status, large.status) == ("possible", "supported")
+    assert 0.6 < large.confidence < 0.8
+    assert any("trace" in m for m in small.missing)
+
+
+def test_larger_iterations_share_what_a_step_costs_once():
+    """Weights below the knee and floors halve; compute does not; weights that cross the knee save less."""
+    p = mixed(tokens=64.0)
+    w = Window((p,), knee=128.0)
+    assert w.saved_by_larger_steps("hbm:weights", p) == pytest.approx(0.5)
+    assert w.saved_by_larger_steps("floor:other", p) == 0.5
+    assert w.saved_by_larger_steps("compute:weights", p) == 0.0
+    # 96 tokens, knee at 128: 192 tokens take 1.5 times as long, 0.75 of the time a token
+    q = mixed(tokens=96.0)
+    assert Window((q,), knee=128.0).saved_by_larger_steps("hbm:weights", q) == pytest.approx(0.25)
+
+
+def test_a_token_budget_is_sized_and_trades_decoding_for_the_first_token():
+    """All iterations full, 80 % of the step weights below the knee: 40 % of the time. Compute-bound, TTFT still loses what
+    longer iterations add to decoding: 1 s of 3 s, at three quarters for short runs."""
+    s = signals(at_budget_share=fact(1.0, "share"), ttft_ms=fact(3000.0, "ms"), e2e_ms=fact(4000.0, "ms"))
+    once = Candidate("scheduling", "token_budget", "supported", 0.9, "")
+    set_sizes(
+        [once],
+        s,
+        Window((mixed(tokens=64.0, **{"hbm:weights": 0.8, "compute:kv": 0.2}),), 128.0),
+        "throughput",
+    )
+    assert once.relief[0] < 0.4 < once.relief[1]
+    traded = Candidate("scheduling", "token_budget", "supported", 0.9, "")
+    set_sizes([traded], s, Window((mixed(**{"compute:weights": 1.0}),), 128.0), "ttft")
+    assert traded.relief[0] < 0.75 * 1 / 3 < traded.relief[1]
+    nothing = Candidate("scheduling", "token_budget", "supported", 0.9, "")
+    set_sizes([nothing], s, Window((mixed(**{"compute:weights": 1.0}),), 128.0), "throughput")
+    assert nothing.relief == (0.0, 0.0)
+
+
+def test_an_engine_starved_by_its_front_end_gains_nothing_from_faster_steps():
+    s = signals(running=10.0, waiting=0.0, offered=80.0, front_end_share=fact(0.8, "share"))
+    front = Candidate("scheduling", "front_end", "supported", 0.8, "")
+    set_sizes([front], s, W, "throughput")
+    assert step_limits([], s, W, "throughput")
+    assert step_limits([front], s, W, "throughput") == []
+    # eight times the sequences: 0.8 / 8 + 0.2 of the time per token
+    assert front.relief[0] < 0.7 < front.relief[1]
 
 
 def candidate(limit, low, high, confidence=0.95):
