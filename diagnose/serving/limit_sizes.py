@@ -19,6 +19,8 @@ UNCOUNTED = 0.08
 """A full pool may preempt without saying so in the log; published recomputation costs a tenth of online throughput."""
 FEW = 3
 """Fewer traced steps than this say nothing of the others."""
+OTHER_STEPS = 1.25
+"""Tokens that come a quarter slower than the traced steps are made in other steps as well."""
 SHOWN = 4
 """Limits inside the steps that are worth a line each."""
 
@@ -33,6 +35,16 @@ def with_prompt_steps(s: Signals, window: Window | None) -> Signals:
         s,
         at_budget_share=Fact(full, "share", "measured", "traced prompt steps whose tokens reach the budget"),
     )
+
+
+def untraced_share(s: Signals, window: Window) -> float:
+    """Share of the gaps between tokens that no traced kind of step explains: where only decode steps were traced and tokens
+    come much slower than they do, prompts (or what else lies between) take the rest."""
+    decode = next((p for p in window.phases if p.phase == "decode" and p.steps), None)
+    if decode is None or s.tpot_ms is None or any(p.phase in PROMPT_PHASES for p in window.phases):
+        return 0.0
+    ratio = s.tpot_ms.value / (decode.ns / decode.steps / 1e6)
+    return 1 - 1 / ratio if ratio > OTHER_STEPS else 0.0
 
 
 def set_sizes(found: list[Candidate], s: Signals, window: Window | None, objective: str) -> None:
@@ -198,5 +210,15 @@ def step_limits(found: list[Candidate], s: Signals, window: Window | None, objec
 
 def _statement(window: Window, objective: str, limit: str, low: float, high: float) -> str:
     phases = [p.phase for p in window.of(objective) if p.relief.get(limit, 0.0) > WORTH]
-    where = " and ".join(phases) or "its"
-    return f"relief of {limit.replace('_', ' ')} would free {max(0.0, low):.0%}-{high:.0%} of the time, by the {where} steps traced"
+    where = f"by the traced {' and '.join(phases)} steps" if phases else "by the traced steps"
+    what = RELIEVED.get(limit, f"relief of {limit.replace('_', ' ')}")
+    return f"{what} would free {100 * max(0.0, low):.0f}-{100 * high:.0f} % of the time, {where}"
+
+
+RELIEVED = {
+    "hbm": "twice the memory bandwidth", "compute": "twice the compute", "kernel_inefficiency": "kernels at their roof",
+    "launch_overhead": "launches that cost nothing", "host_sync": "steps without blocking reads", "communication": "links twice as fast",
+    "copy": "copies twice as fast", "imbalance": "ranks that keep step", "host_input": "input that is ready in time",
+    "power": "clocks that hold",
+}  # fmt: skip
+"""What relieves each limit inside the steps, in words."""

@@ -19,7 +19,7 @@ from diagnose.serving.limit_queue import (
     slot_candidate,
 )
 from diagnose.serving.limit_rank import TIE, by_gain, middle
-from diagnose.serving.limit_sizes import set_sizes, step_limits, with_prompt_steps
+from diagnose.serving.limit_sizes import set_sizes, step_limits, untraced_share, with_prompt_steps
 from diagnose.serving.limit_sketch import against_the_steps
 from diagnose.serving.limit_supply import (
     demand_candidate,
@@ -41,6 +41,7 @@ TOGETHER = 0.6
 BOTH = 0.8
 """A second cap this sure is named beside the first."""
 NEED_COSTS = "operator shapes, or --model beside graph replays, so that the steps' kernels can be judged"
+NEED_MIX = "a profiler trace that holds the steps which compute prompts: those traced only decode, and tokens come slower than they do"
 STEP_LIMITS = frozenset({"compute", "hbm", "kernel_inefficiency"})
 NEED_LOAD = "the load that was offered: --bench with the benchmark's result"
 
@@ -118,6 +119,8 @@ def conclude(
     """
     order = {"supported": 0, "possible": 1, "not_assessed": 2, "refuted": 3}
     dark = window.unknown(objective) if window is not None and window.of(objective) else 0.0
+    untraced = untraced_share(signals, window) if window is not None and objective != "ttft" else 0.0
+    dark = min(1.0, dark + untraced)
     if window is not None:
         by_gain(found, dark)
         found = sorted(found, key=lambda c: (order[c.status], -c.confidence * max(0.0, middle(c))))
@@ -139,8 +142,8 @@ def conclude(
         )
     best = supported[0]
     if window is not None and best.limit in STEP_LIMITS and dark > middle(best) + TIE:
-        missing.insert(0, NEED_COSTS)
-        note = f"{dark:.0%} of the traced steps' time is of unknown nature, more than any known limit holds"
+        missing.insert(0, NEED_COSTS if untraced < dark / 2 else NEED_MIX)
+        note = f"{dark:.0%} of the time is of unknown nature, more than any known limit holds"
         return Assessment(objective, ["inconclusive"], found, missing, note)
     limits = [best.limit]
     # limits that bind at once: the batch is at its slots while the pool is full; relieving one alone changes

@@ -12,9 +12,10 @@ from diagnose.serving.limit_gain import (
     queue_relief,
 )
 from diagnose.serving.limit_rank import by_gain, chance_first
-from diagnose.serving.limit_sizes import set_sizes, step_limits
+from diagnose.serving.limit_sizes import set_sizes, step_limits, untraced_share
 from diagnose.serving.limit_types import Candidate
 from diagnose.serving.limit_window import PhaseTime, Window, doubling
+from diagnose.serving.limits import TraceFacts, assess
 from diagnose.serving.signal_types import Fact, Signals
 
 
@@ -240,6 +241,19 @@ def test_an_engine_starved_by_its_front_end_gains_nothing_from_faster_steps():
     assert step_limits([front], s, W, "throughput") == []
     # eight times the sequences: 0.8 / 8 + 0.2 of the time per token
     assert front.relief[0] < 0.7 < front.relief[1]
+
+
+def test_decode_steps_alone_do_not_explain_slower_tokens():
+    """Ten decode steps of 8 ms; tokens come every 16 ms: half of the time was spent in steps nobody traced."""
+    w = Window((PhaseTime("decode", 80e6, {"hbm": 0.45}, tokens=32.0, steps=10),))
+    assert untraced_share(signals(tpot_ms=fact(16.0, "ms")), w) == pytest.approx(0.5)
+    assert untraced_share(signals(tpot_ms=fact(9.0, "ms")), w) == 0.0
+    both = Window((*w.phases, mixed()))
+    assert untraced_share(signals(tpot_ms=fact(16.0, "ms")), both) == 0.0
+    # more unknown than any known limit holds: no answer, and what to trace
+    a = assess(signals(waiting=0.0, offered=20.0, tpot_ms=fact(24.0, "ms")), "itl", TraceFacts(window=w))
+    assert a.limits == ["inconclusive"]
+    assert "compute prompts" in a.missing[0]
 
 
 def candidate(limit, low, high, confidence=0.95):
