@@ -16,11 +16,11 @@ Share = tuple[float, float]
 DOUBLED = 2.0
 HALF = 0.53
 """Twice the arrivals halve the time per token; two draws of the same rate differ by a few percent."""
-RAMP = 0.03
+RAMP = 0.02
 """Start and end of a benchmark run dilute what the steady part gains."""
 QUEUE_DOUBT = 0.05
 """Queue time by Little's law holds for a steady load; bursts and drains of real runs leave it by about this."""
-UNEVEN = 0.14
+UNEVEN = 0.12
 
 
 @dataclass(frozen=True, slots=True)

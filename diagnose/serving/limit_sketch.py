@@ -14,9 +14,9 @@ from diagnose.serving.model_config import ModelConfig
 from diagnose.serving.signals import Signals
 from diagnose.serving.step_ops import step_ops
 
-RIDGE = (150.0, 300.0)
+RIDGE = (160.0, 290.0)
 """Sustained bf16 FLOP per byte: A100 153, H200 206, MI300X 246, H100 295 at peak; sustained compute falls shorter."""
-UNEXPLAINED = (0.05, 0.25)
+UNEXPLAINED = (0.05, 0.2)
 """Share of a decode step beyond weights, KV and prompts: well-tuned engines with graphs, and eager or host-heavy ones."""
 
 

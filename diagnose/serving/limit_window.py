@@ -10,7 +10,7 @@ from math import hypot, sqrt
 
 PROMPT_PHASES = ("prefill", "mixed")
 NO_PHASE = ("encode", "draft")
-RATIO_NOISE = 0.03
+RATIO_NOISE = 0.025
 """What every part may do besides its law when the batch changes: measured products below the knee move by up to 6 %."""
 
 

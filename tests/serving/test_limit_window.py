@@ -57,7 +57,7 @@ def test_weights_are_shared_and_kv_is_not():
     w = Window((decode(**{"hbm:weights": 0.5, "hbm:kv": 0.5}),), knee=256.0)
     low, high = w.time_factor(2.0)
     assert low < 0.75 < high
-    assert high - low == pytest.approx(2 * 0.03 * 0.75)
+    assert high - low == pytest.approx(2 * 0.025 * 0.75)
     assert doubling(w)[0] < 1 / 0.75 < doubling(w)[1]
 
 
