@@ -61,7 +61,8 @@ class Assessment:
     `status`: supported, possible, refuted, not_assessed. `share`: part of the phase's observed time that would go with
     the limit entirely relieved. `recover_ns`: (low, high) time that the proposed change should save in the phase.
     `quality`: 0..1, how far the evidence can be trusted (coverage, single rank, distortions), with `doubts` in words.
-    `experiments`: of the rule's, those that fit what was found here; empty for all of them.
+    `experiments`: of the rule's, those that fit what was found here; empty for all of them. `instead`: what else it may be,
+    where it is only possible.
     """
 
     status: str
@@ -75,6 +76,7 @@ class Assessment:
     doubts: list[str] = field(default_factory=list)
     parts: tuple[str, ...] = ()
     experiments: tuple[str, ...] = ()
+    instead: str = "something the evidence does not show"
 
 
 Row = dict[str, Any]

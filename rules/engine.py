@@ -19,7 +19,7 @@ from diagnose.store import Store
 from diagnose.store.sqlfile import read_sql
 
 # What a rewrite leaves alone still moves: another backend picks other products and layouts beside the kernels replaced.
-BESIDE = (0.9, 1.03)
+BESIDE = (0.88, 1.03)
 
 MIN_OUTSIDE = 0.02
 """Share of a device's observed time below which what lies outside steps is not assessed."""
@@ -154,6 +154,7 @@ def _rank(claims: list[Claim]) -> None:
     for claim in claims:
         groups.setdefault((claim.context.device_id, claim.context.phase), []).append(claim)
     for group in groups.values():
+        _hold_to_host(group)
         assessed = sorted(
             (c for c in group if c.found.status in ("supported", "possible", "refuted")),
             key=lambda c: -c.found.share,
@@ -175,6 +176,45 @@ def _rank(claims: list[Claim]) -> None:
             claim.confidence = round(beside(claim.confidence or 0.0, told), 3)
         if assessed:
             assessed[0].confidence = round(told, 3)
+
+
+ON_DEVICE = frozenset({"compute", "hbm", "kernel_inefficiency", "communication", "copy", "power"})
+ON_HOST = frozenset({"launch_overhead", "scheduling", "host_sync"})
+STACK_COST = 2.0
+"""How much Python stacks slow the host at most: recording a frame costs about what the frame does."""
+
+
+def _hold_to_host(group: list[Claim]) -> None:
+    """Relief of the device frees no more than the host's own pace leaves, and host time that stacks inflate is no claim.
+
+    Where both set the pace alike, holding one against the other would leave nothing: then the two bind together.
+    """
+    context = group[0].context
+    if context.host is None:
+        return
+    stacks = bool(context.facts.get("python_stacks"))
+    busy = context.host.busy_share / (STACK_COST if stacks else 1.0)
+    room = max(0.0, 1.0 - busy)
+    device = [c for c in group if c.rule.limit in ON_DEVICE]
+    host = [c for c in group if c.rule.limit in ON_HOST and c.found.status == "supported"]
+    lead = max((c.found.share for c in host), default=0.0)
+    if lead > room and lead >= MIN_HELD:
+        for claim in device:
+            claim.found.share = min(claim.found.share, room)
+    if stacks:
+        inflated = context.host.busy_share - busy
+        strongest = max((c.found.share for c in device), default=0.0)
+        for claim in host:
+            if claim.found.share - inflated < strongest:
+                claim.found.status = "possible"
+                claim.found.instead = "what recording Python stacks costs the host"
+                claim.found.missing = [
+                    "the same run without Python stacks (with_stack=False): they slow the host, and without them it may keep ahead"
+                ]
+
+
+MIN_HELD = 0.10
+"""Share of a phase that a host limit must free before the device's limits are held to the host's pace: below it both bind."""
 
 
 def confidence(share: float, rival: float, unknown: float, quality: float, steps: int) -> float:
@@ -279,6 +319,7 @@ def _situation(claim: Claim) -> Situation:
         ranks=context.facts.get("group_size"),
         kernels=context.kernels,
         phase=context.phase,
+        fp8=bool(context.facts.get("fp8", True)),
     )
 
 

@@ -27,8 +27,14 @@ def assess(row: Row, context: Context, thresholds: dict[str, Threshold]) -> Asse
     fuse_high, fuse_low = row["fuse_high_ns"] or 0.0, row["fuse_low_ns"] or 0.0
     floor_alone = row["floor_alone_ns"] or 0
     fuse_best, unpack = max(fuse_high, row["fuse_best_ns"] or 0.0), row["unpack_ns"] or 0.0
-    recover = (0.5 * alone + 0.8 * fuse_low + 0.7 * unpack, alone + fuse_best + 0.5 * floor_alone + unpack)
-    share = share_of(alone + fuse_high + 0.5 * floor_alone + unpack, context)
+    append = row["append_ns"] or 0.0
+    # A product that reads packed weights itself also moves fewer bytes than one that reads them unpacked.
+    with_product = min(0.5 * (row["hbm_weights_ns"] or 0.0), 0.4 * unpack)
+    recover = (
+        0.5 * alone + 0.8 * fuse_low + 0.7 * (unpack + append),
+        alone + fuse_best + 0.5 * floor_alone + unpack + append + with_product,
+    )
+    share = share_of(alone + fuse_high + 0.5 * floor_alone + unpack + append, context)
     strong = share >= thresholds["recover_share"].value
     evidence = [
         fact("time far from both roofs", 100 * share_of(ns, context), "% of observed time", note=ms(ns)),
@@ -36,6 +42,7 @@ def assess(row: Row, context: Context, thresholds: dict[str, Threshold]) -> Asse
         fact("time in unfused chains of passes", 100 * share_of(row["chain_ns"], context), "% of observed time",
              note=f"{row['chains']} chains, {row['chain_kernels']} kernels" if row["chains"] else None),
         fact("time only unpacking weights or results for a product", 100 * share_of(unpack, context), "% of observed time"),
+        fact("time copying a growing tensor to append to it", 100 * share_of(append, context), "% of observed time"),
         fact("time a better kernel or fusing could free at most", 100 * share, "% of observed time", provenance="derived"),
         fact("time at the kernel floor", 100 * share_of(floor, context), "% of observed time", note=f"{row['floor_kernels']} kernels"),
     ]  # fmt: skip
@@ -70,6 +77,14 @@ def _statement(row: Row, context: Context, strong: bool, share: float, ns: float
         also = "some of it among " if ns else ""
         parts.append(
             f"{also}{percent(share_of(row['chain_ns'], context))} in unfused chains of passes over memory"
+        )
+    if share_of(row["unpack_ns"], context) > 0.1:
+        parts.append(
+            f"{percent(share_of(row['unpack_ns'], context))} only unpacks weights or results for products"
+        )
+    if share_of(row["append_ns"], context) > 0.1:
+        parts.append(
+            f"{percent(share_of(row['append_ns'], context))} copies growing tensors to append to them (a cache without room)"
         )
     if not parts:
         parts.append(

@@ -5,7 +5,7 @@ WITH mine AS (
       AND s.bucket IN ('compute', 'hbm', 'floor', 'inefficient', 'unmodelled')
     GROUP BY ALL
 ), kernels AS (
-    SELECT m.*, ch.chain_id IS NOT NULL AS in_chain, b.family, b.reason, b.ideal_ns, b.percent_of_roof, c.role = 'dequantise' AS unpacks, c.flops, c.bytes_min, c.source, n.text AS name
+    SELECT m.*, c.role, ch.chain_id IS NOT NULL AS in_chain, b.family, b.reason, b.ideal_ns, b.percent_of_roof, c.role IN ('dequantise', 'cat_append') AS avoidable, b.compute_ns, b.memory_ns, c.flops, c.bytes_min, c.source, n.text AS name
     FROM mine m JOIN bound b USING (kernel_id) LEFT JOIN chain_member ch USING (kernel_id) LEFT JOIN cost c USING (kernel_id)
     LEFT JOIN activity a USING (kernel_id) LEFT JOIN name n ON n.name_id = a.name_id
 ), reasons AS (
@@ -16,6 +16,10 @@ WITH mine AS (
 SELECT sum(ns)::BIGINT AS busy_ns,
        sum(ns) FILTER (bucket = 'compute')::BIGINT AS compute_ns,
        sum(ns) FILTER (bucket = 'hbm')::BIGINT AS hbm_ns,
+       -- What goes with the roof doubled: near the ridge the other roof binds before half of the time is gone.
+       sum(ns * (1 - greatest(coalesce(memory_ns, 0), compute_ns / 2) / ideal_ns)) FILTER (bucket = 'compute') AS compute_relief_ns,
+       sum(ns * (1 - greatest(coalesce(compute_ns, 0), memory_ns / 2) / ideal_ns))
+           FILTER (bucket = 'hbm' AND NOT coalesce(avoidable, false)) AS hbm_relief_ns,
        sum(ns) FILTER (bucket = 'floor')::BIGINT AS floor_ns,
        sum(ns) FILTER (bucket = 'inefficient')::BIGINT AS inefficient_ns,
        sum(ns) FILTER (bucket = 'unmodelled')::BIGINT AS unmodelled_ns,
@@ -42,11 +46,13 @@ SELECT sum(ns)::BIGINT AS busy_ns,
         FROM chain WHERE device_id = $device AND phase IS NOT DISTINCT FROM $phase) AS fuse_best_ns,
        (SELECT sum(greatest(0, own_ns - 2 * largest_ns)) FROM chain
         WHERE device_id = $device AND phase IS NOT DISTINCT FROM $phase) AS fuse_low_ns,
-       -- A pass that only unpacks weights or results goes into the product beside it, whatever its own speed.
-       sum(ns) FILTER (unpacks AND NOT in_chain) AS unpack_ns,
-       sum(greatest(0, ns - ideal_ns)) FILTER (bucket = 'inefficient' AND NOT in_chain AND NOT coalesce(unpacks, false)) AS alone_above_ns,
+       -- A pass that only unpacks weights or results goes into the product beside it, and a cache with room needs no copy to
+       -- grow by a token, whatever their own speed.
+       sum(ns) FILTER (role = 'dequantise' AND NOT in_chain) AS unpack_ns,
+       sum(ns) FILTER (role = 'cat_append') AS append_ns,
+       sum(greatest(0, ns - ideal_ns)) FILTER (bucket = 'inefficient' AND NOT in_chain AND NOT coalesce(avoidable, false)) AS alone_above_ns,
        sum(ns) FILTER (bucket = 'inefficient' AND NOT in_chain) AS alone_ns,
-       sum(ns) FILTER (bucket = 'floor' AND NOT in_chain AND NOT coalesce(unpacks, false)) AS floor_alone_ns,
+       sum(ns) FILTER (bucket = 'floor' AND NOT in_chain AND NOT coalesce(avoidable, false)) AS floor_alone_ns,
        (SELECT arg_max(reason, ns) FROM reasons) AS top_reason,
        (SELECT max(ns) FROM reasons) AS top_reason_ns,
        (SELECT arg_max(name, ns) FROM names WHERE bucket = 'compute') AS top_compute,

@@ -36,6 +36,7 @@ def assess_roof(
     busy = row["busy_ns"] or 0
     modelled = 1 - (row["unmodelled_ns"] or 0) / busy if busy else 0.0
     strong = time_share >= thresholds["time_share"].value
+    relief = row[f"{roof.bucket}_relief_ns"]
     column, unit = roof.rate
     evidence = [
         fact(f"time near the {roof.short} roof", 100 * time_share, "% of observed time", note=ms(ns)),
@@ -58,7 +59,7 @@ def assess_roof(
     return Assessment(
         counter=counter,
         status="supported" if strong else "refuted" if decided else "possible",
-        share=time_share * RELIEF,
+        share=share_of(relief if relief is not None else RELIEF * ns, context),
         recover_ns=recover_ns,
         quality=quality,
         statement=(

@@ -11,7 +11,7 @@ class Situation:
     """`parts_ns`: the phase's time by part (see `diagnose.rules.parts`); `host`: the launching thread's pace, None where it
     is not in the trace; `products`: the matrix products that stream weights; `device`: key of the device's catalog row;
     `ranks`: size of the group that its collectives span, None where unknown; `kernels`: kernels of the phase,
-    whose name is `phase`.
+    whose name is `phase`; `fp8`: the device multiplies FP8 itself.
     """
 
     parts_ns: dict[str, float]
@@ -21,6 +21,7 @@ class Situation:
     ranks: int | None = None
     kernels: int = 0
     phase: str = ""
+    fp8: bool = True
 
     @property
     def total_ns(self) -> float:

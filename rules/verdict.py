@@ -11,6 +11,8 @@ from diagnose.rules.engine import Claim, hypothesis, unknown_share
 
 # A limit that would free less than this share of the run is not worth a headline.
 MIN_SHARE = 0.05
+# What comes next is named down to what two runs differ by.
+MIN_NEXT = 0.03
 # One step of the smallest model served is longer: less is no capture of inference.
 MIN_OBSERVED_NS = 500_000
 # When more of the time than the best claim explains is of unknown nature, the claim may be beaten by what nobody saw.
@@ -101,9 +103,7 @@ def verdict(
         and open_claims[0].ns > 0.1 * wall
     ):
         leading = open_claims[0]
-        why = (
-            f"{leading.best.found.statement}, which may be {words(leading.limit)} or waiting for another rank"
-        )
+        why = f"{leading.best.found.statement}, which may be {words(leading.limit)} or {leading.best.found.instead}"
         return _inconclusive(
             supported,
             phases,
@@ -121,7 +121,7 @@ def verdict(
             supported, phases, objective, wall, _dark(claims, device), ruled_out, could_not, requests
         )
     first = supported[0]
-    second = next((r for r in ranked if r.limit != first.limit and wall and r.ns / wall >= MIN_SHARE), None)
+    second = next((r for r in ranked if r.limit != first.limit and wall and r.ns / wall >= MIN_NEXT), None)
     if second is not None:
         # The experiment has to tell the two limits that are named, over phases too.
         first.best.runner_up = second.best
@@ -191,7 +191,7 @@ def _phase_limit(phase: Phase, claims: list[Claim], device: int | None) -> None:
         return
     phase.limit, phase.confidence = best.rule.limit, best.confidence
     phase.runner_up = next(
-        (c.rule.limit for c in mine[1:] if c.rule.limit != best.rule.limit and c.found.share >= MIN_SHARE),
+        (c.rule.limit for c in mine[1:] if c.rule.limit != best.rule.limit and c.found.share >= MIN_NEXT),
         None,
     )
 

@@ -70,7 +70,8 @@ def _list_dtype(call: OpCall) -> str | None:
 
 @model("aten::cat", "aten::_cat", "aten::stack", "aten::concat", "aten::hstack", "aten::vstack")
 def cat(call: OpCall) -> OpCost | None:
-    """A list of tensors and a dimension: every element read and written once."""
+    """A list of tensors and a dimension: every element read and written once. Role `cat_append`: a long tensor is copied to
+    add a little to its end, as a cache without room does every step."""
     dtype = _list_dtype(call)
     members = call.tensor_list(0, dtype) or call.tensor_list(1, dtype)
     members = tuple(m for m in members if m.numel)
@@ -80,7 +81,7 @@ def cat(call: OpCall) -> OpCost | None:
     out = Tensor((total,), members[0].dtype, (1,))
     axis = call.integer(1)
     shape = text(members[0].dims) if axis is None else _joined(members, axis)
-    cost = streaming([*members], [out], "cat", shape=shape)
+    cost = streaming([*members], [out], "cat_append" if _appends(members, axis) else "cat", shape=shape)
     e = dtypes.size(members[0].dtype)
     moved = sum(m.sector_bytes for m in members) + total * e
     return replace(
@@ -88,6 +89,17 @@ def cat(call: OpCall) -> OpCost | None:
         bytes_high=max(moved, cost.bytes_min * 1.1),
         strided=any(not m.dense and m.run_bytes < SHORT_RUN for m in members),
     )
+
+
+APPENDED = 16
+"""A tensor this many times as long as what is added to it is copied for the sake of the addition."""
+
+
+def _appends(members: tuple[Tensor, ...], axis: int | None) -> bool:
+    if axis is None or len(members) != 2 or len(members[0].dims) != len(members[1].dims):
+        return False
+    long, short = members[0].dims, members[1].dims
+    return -len(long) <= axis < len(long) and long[axis] >= APPENDED * short[axis]
 
 
 def _joined(members: tuple[Tensor, ...], axis: int) -> str:

@@ -91,5 +91,5 @@ SELECT kernel_id, coalesce(family, CASE kind WHEN 'kernel' THEN 'other' ELSE kin
            CASE WHEN near > 1 AND is_resident AND coalesce(memory_ns, 0) >= coalesce(compute_ns, 0) THEN 'cache_resident'
                 WHEN near > 1 THEN 'over_roof' END,
            CASE WHEN is_joint AND kind = 'kernel' AND class = 1 THEN 'joint' END), '') AS flags,
-       rate_ns
+       rate_ns, compute_ns, memory_ns
 FROM judged;

@@ -4,8 +4,10 @@
 CREATE OR REPLACE TABLE chain_member AS
 WITH passes AS (
     SELECT a.kernel_id, a.device_id, a.stream, a.start_ns,
-           f.family IN ('elementwise', 'copy_cat', 'reduce', 'fill', 'activation', 'softmax') AS is_pass
-    FROM activity a JOIN name_family f USING (name_id)
+           -- A copy that grows a tensor is avoidable by itself, fused or not.
+           f.family IN ('elementwise', 'copy_cat', 'reduce', 'fill', 'activation', 'softmax')
+               AND c.role IS DISTINCT FROM 'cat_append' AS is_pass
+    FROM activity a JOIN name_family f USING (name_id) LEFT JOIN cost c USING (kernel_id)
     WHERE a.kind = 'kernel' AND a.device_id <> -1
 ), islands AS (
     SELECT *, row_number() OVER (PARTITION BY device_id, stream ORDER BY start_ns, kernel_id)

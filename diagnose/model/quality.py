@@ -67,6 +67,8 @@ def _by_device(store: Store, roofs: dict[int, Roofs | None]) -> dict[int, dict[s
     return {
         device: {
             "device_key": r.spec.key,
+            "fp8": "fp8" in r.spec.peak_compute,
+            "link_peer": r.spec.peer,
             "link_h2d": r.spec.link_h2d,
             "link_d2h": r.spec.link_d2h,
             "clock_share": clocks.get(device),

@@ -226,6 +226,7 @@ TABLES: tuple[Table, ...] = (
         "percent_of_roof DOUBLE % | ideal time on the nearer sustained roof over measured time",
         "ideal_ns DOUBLE ns | time on the sustained roof", "flags VARCHAR - | over_roof, cache_resident, joint, ...",
         "rate_ns DOUBLE ns | time the rate is judged on (shared when kernels overlap)",
+        "compute_ns DOUBLE ns | time on the sustained compute roof", "memory_ns DOUBLE ns | time on the sustained memory roof",
     ),
     make_table(
         "segment", "model", "The device's window cut into exclusive pieces; durations sum to the window exactly.",

@@ -17,8 +17,9 @@ from diagnose.rules import (
 )
 from diagnose.rules import kernel_inefficiency as inefficiency
 from diagnose.rules.base import Context
-from diagnose.rules.engine import Claim, choose_experiment, confidence
+from diagnose.rules.engine import Claim, _rank, choose_experiment, confidence
 from diagnose.rules.experiments import CHANGES
+from diagnose.rules.host_pace import HostPace
 
 WALL = 100_000_000
 
@@ -36,7 +37,8 @@ def row(**values):
         "wait_ns", "matched", "collectives", "median_ns", "compute_ns", "hbm_ns", "busy_ns", "unmodelled_ns", "inefficient_ns", "floor_ns",
         "alone_above_ns", "fuse_high_ns", "fuse_low_ns", "floor_alone_ns", "chain_ns", "compute_tflops", "compute_percent", "top_compute",
         "hbm_gbps", "hbm_percent", "hbm_weights_ns", "hbm_kv_ns", "top_hbm", "inefficient_percent", "chains", "chain_kernels",
-        "floor_kernels", "top_inefficient", "top_inefficient_ns", "top_reason", "top_reason_ns", "fuse_best_ns", "unpack_ns",
+        "floor_kernels", "top_inefficient", "top_inefficient_ns", "top_reason", "top_reason_ns", "fuse_best_ns", "unpack_ns", "append_ns", "compute_relief_ns", "hbm_relief_ns",
+        "payload_gbps",
         "inefficient_ideal_ns", "dram_percent", "tensor_percent",
         "long_share",
     ]  # fmt: skip
@@ -165,14 +167,32 @@ def test_uneven_collectives_of_one_rank_are_a_question_not_a_claim():
     waits = communication.assess(
         row(exposed_ns=WALL // 2, matched=0, long_share=at + 0.01), context(), communication.THRESHOLDS
     )
+    # 200 GB/s of payload over 8 ranks move 350 GB/s each way, of 450 the link has: the payload explains the time.
     steady = communication.assess(
-        row(exposed_ns=WALL // 2, matched=0, long_share=at - 0.01), context(), communication.THRESHOLDS
+        row(exposed_ns=WALL // 2, matched=0, long_share=at - 0.01, payload_gbps=200.0, median_ns=500_000),
+        context(group_size=8, link_peer=450e9),
+        communication.THRESHOLDS,
     )
     matched = communication.assess(
         row(exposed_ns=WALL // 2, matched=9, long_share=at + 0.01), context(), communication.THRESHOLDS
     )
     assert (waits.status, steady.status, matched.status) == ("possible", "supported", "supported")
     assert waits.counter
+
+
+@pytest.mark.parametrize(
+    ("payload", "median_us", "status"),
+    # 60 GB/s of payload is 105 GB/s on the link, 23 % of it; an all-reduce of 8 ranks takes 15.5 us whatever it carries.
+    [(200.0, 500, "supported"), (60.0, 500, "possible"), (0.5, 25, "supported"), (None, 500, "possible")],
+)
+def test_one_ranks_collectives_need_a_payload_that_explains_them(payload, median_us, status):
+    found = communication.assess(
+        row(exposed_ns=WALL // 2, matched=0, payload_gbps=payload, median_ns=1000 * median_us),
+        context(group_size=8, link_peer=450e9),
+        communication.THRESHOLDS,
+    )
+    assert found.status == status
+    assert any("all ranks" in line for line in found.missing)
 
 
 def test_imbalance_is_worth_the_lead_of_the_second_to_last_rank():
@@ -204,3 +224,41 @@ def test_unpacking_for_a_product_can_go_altogether():
     assert found.status == "supported"
     assert found.share == pytest.approx(0.3)
     assert found.recover_ns == (pytest.approx(21_000_000), pytest.approx(30_000_000))
+
+
+def claims_of(*pairs, host, **facts):
+    seen = replace(context(**facts), host=HostPace(host, 300))
+    made = []
+    for module, share in pairs:
+        found = module.assess(row(), seen, module.THRESHOLDS)
+        found.status, found.share = "supported", share
+        made.append(Claim(module.RULE, seen, found))
+    _rank(made)
+    return {c.rule.limit: c for c in made}
+
+
+def test_a_faster_device_frees_no_more_than_the_host_leaves():
+    # The host works 95 % of the step: twice the bandwidth frees 5 %, not 30, and launching with 20 % comes first.
+    found = claims_of((hbm, 0.30), (launch_gaps, 0.20), host=0.95)
+    assert found["hbm"].found.share == pytest.approx(0.05)
+    assert found["launch_overhead"].confidence > 0.5 > found["hbm"].confidence
+    # A host that keeps ahead holds nothing back.
+    assert claims_of((hbm, 0.30), (launch_gaps, 0.20), host=0.5)["hbm"].found.share == 0.30
+
+
+def test_stacks_that_slow_the_host_make_its_lead_a_question():
+    # Without stacks the host may take half: 95 % less 47.5 % leaves no launch gaps beside the memory's 30 %.
+    found = claims_of((hbm, 0.30), (launch_gaps, 0.40), host=0.95, python_stacks=True)
+    assert found["launch_overhead"].found.status == "possible"
+    assert any("with_stack=False" in line for line in found["launch_overhead"].found.missing)
+    clear = claims_of((hbm, 0.05), (launch_gaps, 0.80), host=0.95, python_stacks=True)
+    assert clear["launch_overhead"].found.status == "supported"
+
+
+def test_near_the_ridge_the_other_roof_binds_before_half_is_gone():
+    # 60 ms near the compute roof of which doubling it frees 12: the memory roof lies at 80 % of the time.
+    found = compute.assess(
+        row(busy_ns=WALL, compute_ns=60_000_000, compute_relief_ns=12_000_000), context(), compute.THRESHOLDS
+    )
+    assert found.share == pytest.approx(0.12)
+    assert "60 %" in found.statement

@@ -192,7 +192,7 @@ class _Builder(Linear):
             cache = "sglang::store_cache" if amd else "_C_cache_ops::reshape_and_cache_flash"
             op = Op(cache, ([m, hkv, d], [m, hkv, d], [40000, 16, hkv, d], [40000, 16, hkv, d], [m], [], [], []),
                     (t, t, t, t, "long int", "", "float", "float"))  # fmt: skip
-            name = ("void (anonymous namespace)::store_kvcache<2048l, 4, false, long>(StoreKVCacheParams)" if amd else
+            name = (f"void (anonymous namespace)::store_kvcache<{hkv * d * e:.0f}l, 4, false, long>(StoreKVCacheParams)" if amd else
                     "void vllm::reshape_and_cache_flash_kernel<__nv_bfloat16, __nv_bfloat16, (vllm::Fp8KVCacheDataType)0>"
                     "(__nv_bfloat16 const*, __nv_bfloat16 const*)")  # fmt: skip
             out.append(self.stream("kv_write", name, op, 2.0 * m * hkv * d * (2 + e) + 8.0 * m))
