@@ -123,7 +123,7 @@ class _Builder(Linear):
                         max(1, new // len(p.prefill)))  # fmt: skip
             name = ("_ZN7ck_tile6kentryILi2ENS_38FmhaBatchPrefillWithPagedKVCacheKernelINS_40BlockFmhaBatchPrefillPipelineQRKSVSAsync"
                     if self.vendor == "amd" else
-                    "void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4> >(flash::Flash_fwd_params)"
+                    "void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4, false, false, cutlass::bfloat16_t>, true>(flash::Flash_fwd_params)"
                     if self.vendor in ("ampere", "ada") else
                     "void cutlass::device_kernel<flash::enable_sm90<flash::FlashAttnFwdSm90<flash::CollectiveMainloopFwdSm90<2> > > >"
                     "(flash::FlashAttnFwdSm90::Params)")  # fmt: skip
@@ -133,7 +133,7 @@ class _Builder(Linear):
             work = Work("attn_decode", 4.0 * hq * d * p.context, moved, "bf16", o.attention_quality)
             name = ("void paged_attention_ll4mi_QKV_mfma16_kernel<0, __hip_bfloat16, __hip_bfloat16, (vllm::Fp8KVCacheDataType)0, 16>"
                     if self.vendor == "amd" else
-                    "void flash::flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<128, 64, 128, 4>, true>(flash::Flash_fwd_params)"
+                    "void flash::flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<128, 64, 128, 4, false, false, cutlass::bfloat16_t>, true>(flash::Flash_fwd_params)"
                     if self.vendor in ("ampere", "ada") or o.style == "hf" else
                     "void cutlass::device_kernel<flash::enable_sm90<flash::FlashAttnFwdSm90<flash::CollectiveMainloopFwdSm90<2, true> > > >"
                     "(flash::FlashAttnFwdSm90::Params)")  # fmt: skip
