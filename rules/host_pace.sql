@@ -25,7 +25,9 @@ WITH called AS (
     FROM period p JOIN waits w ON w.process = p.process AND w.thread = p.thread AND w.s < p.e AND w.e > p.s
     WHERE p.e IS NOT NULL GROUP BY p.step_id
 )
-SELECT p.device_id, p.phase, count(*) AS steps, avg(p.launches) AS launches, sum(p.e - p.s)::DOUBLE AS period_ns,
-       sum(greatest(0, p.e - p.s - coalesce(w.ns, 0)))::DOUBLE AS busy_ns
-FROM period p LEFT JOIN waited w USING (step_id)
-WHERE p.e > p.s GROUP BY p.device_id, p.phase;
+SELECT device_id, phase, count(*) AS steps, avg(launches) AS launches, sum(period_ns)::DOUBLE AS period_ns, sum(busy_ns)::DOUBLE AS busy_ns,
+       stddev_samp(busy_ns) / nullif(avg(busy_ns), 0) / sqrt(count(*)) AS standard_error
+FROM (
+    SELECT p.device_id, p.phase, p.launches, p.e - p.s AS period_ns, greatest(0, p.e - p.s - coalesce(w.ns, 0)) AS busy_ns
+    FROM period p LEFT JOIN waited w USING (step_id) WHERE p.e > p.s
+) GROUP BY device_id, phase;

@@ -3,9 +3,6 @@
 from diagnose.rules.experiments import NOISE, Change, Factor, bucket_of
 from diagnose.rules.situation import Situation
 
-HOST_NOISE: Factor = (0.97, 1.05)
-"""Host work of a step from run to run, when nothing about it changes."""
-
 
 def predict(now: Situation, change: Change) -> Factor:
     """Predicted (low, high) time of the phase after the change, in ns."""
@@ -43,6 +40,6 @@ def floored(predicted: Factor, now: Situation, change: Change) -> Factor:
     # A kernel that the change adds costs the host what a launch costs now, at most; some are fused into others.
     eager = sum(p.launches for p in now.products if not p.in_graph) if change.adds_launches else 0.0
     added = eager / now.host.launches if now.host.launches else 0.0
-    low = work * change.host[0] * HOST_NOISE[0]
-    high = work * (change.host[1] + added) * HOST_NOISE[1]
+    low = work * change.host[0] * (1 - now.host.noise)
+    high = work * (change.host[1] + added) * (1 + now.host.noise)
     return max(predicted[0], low), max(predicted[1], high)

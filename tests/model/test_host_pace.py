@@ -22,6 +22,19 @@ def test_waiting_for_the_device_is_no_work(run):
     # From first launch to first launch 2,000 ns, 700 of them in cudaStreamSynchronize; 20 launches a step.
     assert pace.busy_share == pytest.approx(1300 / 2000)
     assert pace.launches == 20
+    # Two steps of exactly the same work: the least a run differs from another is told.
+    assert pace.noise == 0.05
+
+
+def test_steps_that_scatter_make_another_run_less_certain(run):
+    # Five steps whose host works 1,300, 1,500, 1,300 and 1,500 ns (the last has no next one).
+    for i, wait in enumerate((700, 500, 700, 500, 700)):
+        step(run, 2000 * i, wait)
+    run.build()
+    pace = host_pace(run.store)[0, "decode"]
+    assert pace.busy_share == pytest.approx(1400 / 2000)
+    # Sample deviation 115.5 ns, standard error 57.7 ns of 1,400: 4.1 %, times 2.3.
+    assert pace.noise == pytest.approx(2.3 * (4 * 100**2 / 3) ** 0.5 / 2 / 1400)
 
 
 def test_a_launch_that_waits_for_room_in_the_queue_is_waiting(run):
