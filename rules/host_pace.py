@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from diagnose.store import Store
 from diagnose.store.sqlfile import read_sql
 
-
 LEAST_NOISE, MOST_NOISE = 0.05, 0.25
 # Two means differ by the square root of two of one's standard error; 1.64 of that holds 90 %.
 SPREAD = 2.3
