@@ -69,6 +69,7 @@ class Trial:
     cost: str
     risk: str
     phase: str
+    note: str
     strip: list[Span] = field(default_factory=list)
 
 
@@ -229,6 +230,7 @@ def trial(x: Experiment, limit: str, alone: bool = False) -> Trial:
         cost=clean(x.cost),
         risk=clean(x.risk),
         phase=phase_name(x.phase, alone) if x.phase else "",
+        note=clean(x.baseline_note),
         strip=_strip(x, limit),
     )
 
