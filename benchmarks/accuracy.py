@@ -27,7 +27,7 @@ from accuracy_tables import calibration, report
 SERVING_CHANGES = {
     "kv_pool": "kv-double", "slot_cap": "slots-double", "pool_and_slots": "kv-slots-double", "token_budget": "budget-double",
     "conservative": "admit-early",
-    "prefill_interference": "budget-quarter", "host_per_step": "async-scheduling", "load": "load-double",
+    "prefill_interference": "chunks-of-512", "host_per_step": "async-scheduling", "load": "load-double",
 }  # fmt: skip
 
 OPEN = 10.0  # stands for an interval without an upper end: it counts as wide
@@ -98,6 +98,7 @@ def assess(job: tuple[str, int, bool]) -> dict[str, Any]:
             "hypotheses": [
                 {
                     "id": h.id,
+                    "rule": h.rule,
                     "limit": h.limit,
                     "status": h.status,
                     "confidence": h.confidence,

@@ -148,7 +148,7 @@ def _rules(rows: list[Row]) -> list[str]:
     seen: dict[str, Counter[str]] = defaultdict(Counter)
     for r in rows:
         for h in r["hypotheses"]:
-            seen[h["id"].split("@")[0]][h["status"]] += 1
+            seen[h.get("rule") or h["id"].split("@")[0]][h["status"]] += 1
     out = ["\nrules: supported / possible / refuted / not assessed"]
     for rule in sorted(seen):
         c = seen[rule]

@@ -57,8 +57,9 @@ SETTINGS: dict[str, Setting] = {
         "a restart", "more preemption when the guess is wrong",
     ),
     "prefill_interference": Setting(
-        "bound the prefill work in an iteration",
-        {"vllm": "--max-num-batched-tokens /4", "sglang": "--chunked-prefill-size /4"},
+        "compute prompts in chunks of 512 tokens beside the decodes",
+        {"vllm": "--enable-chunked-prefill --max-num-batched-tokens 512", "sglang": "--chunked-prefill-size 512 --enable-mixed-chunk",
+         "trtllm": "enable_chunked_prefill: true, max_num_tokens: 512"},
         "a restart", "TTFT rises with smaller chunks",
     ),
     "host_per_step": Setting(

@@ -60,7 +60,10 @@ def set_sizes(found: list[Candidate], s: Signals, window: Window | None, objecti
             if c.cause == "kv_pool" and c.relief:
                 c.relief = _no_recompute(c.relief, s, window, objective)
         elif c.cause == "conservative" and where is not None:
-            c.relief = cap_relief(s, window, objective, where.ratio(where.slots, where.pool))
+            # how much is held back is not known: from twice the sequences to all that slots and pool hold
+            least = cap_relief(s, window, objective, where.ratio(where.slots, where.pool))
+            most = cap_relief(s, window, objective, where.ratio_to(where.queue))
+            c.relief = (least[0], most[1]) if least is not None and most is not None else None
         elif c.cause == "front_end" and where is not None:
             c.relief = _front_relief(s, window, objective, where.ratio_to(where.queue))
         elif c.cause == "token_budget":
@@ -144,22 +147,38 @@ def _budget_relief(s: Signals, window: Window, objective: str) -> Share | None:
     throughput, so TTFT loses what the longer iterations add to decoding."""
     if objective == "itl" or s.at_budget_share is None:
         return None
-    whole = sum(p.ns for p in window.phases)
-    held = 0.0
-    for p in window.phases if whole else ():
-        if p.phase in PROMPT_PHASES:
-            held += (
-                p.ns
-                / whole
-                * sum(share * window.saved_by_larger_steps(part, p) for part, share in p.parts.items())
-            )
-    gain = held * min(1.0, s.at_budget_share.value)
+    full = min(1.0, s.at_budget_share.value)
+    ends = [full * _shared(v, s.token_budget) for v in window.variants or (window,)]
     if objective == "ttft" and s.ttft_ms and s.e2e_ms and closed(s) and s.e2e_ms.value > s.ttft_ms.value > 0:
         decoding = s.e2e_ms.value - s.ttft_ms.value
-        left = (1 - gain) * (s.e2e_ms.value - 2 * decoding) / s.ttft_ms.value
+        traded = [1 - (1 - gain) * (s.e2e_ms.value - 2 * decoding) / s.ttft_ms.value for gain in ends]
         # finite runs and short queues give about three quarters of what the steady state says
-        gain = min(0.95, max(gain, 0.75 * (1 - left)))
-    return 0.65 * gain, min(0.95, 1.1 * gain)
+        ends = [min(0.95, max(gain, 0.75 * more)) for gain, more in zip(ends, traded, strict=True)]
+    return 0.65 * min(ends), min(0.95, 1.1 * max(ends))
+
+
+def _shared(window: Window, budget: Fact | None) -> float:
+    """Share of the time that goes when full iterations compute twice the tokens: of the traced prompt steps; of a sketch,
+    the step with the budget's tokens, whose products hide under the weights below the knee."""
+    prompts = [p for p in window.phases if p.phase in PROMPT_PHASES]
+    whole = sum(p.ns for p in window.phases)
+    if (
+        not prompts
+        and budget is not None
+        and window.phases
+        and window.phases[0].phase == "decode"
+        and window.knee
+    ):
+        p = replace(window.phases[0], tokens=budget.value)
+        parts = {part: share for part, share in p.parts.items() if not part.startswith("compute")}
+        return sum(share * window.saved_by_larger_steps(part, p) for part, share in parts.items()) / sum(
+            parts.values()
+        )
+    return sum(
+        p.ns / whole * share * window.saved_by_larger_steps(part, p)
+        for p in prompts
+        for part, share in p.parts.items()
+    )
 
 
 def step_limits(found: list[Candidate], s: Signals, window: Window | None, objective: str) -> list[Candidate]:

@@ -51,6 +51,7 @@ SERVING: dict[str, Callable[[Serve], Serve]] = {
     "budget-double": lambda s: replace(s, token_budget=2 * s.token_budget),
     # A budget on a step also chunks prompts that were computed whole.
     "budget-quarter": lambda s: replace(s, chunked=True, token_budget=max(64, s.token_budget // 4)),
+    "chunks-of-512": lambda s: replace(s, chunked=True, token_budget=512),
     "admit-early": lambda s: replace(s, reserve=0.3 * s.reserve, hold=0.3 * s.hold),
     "chunked": lambda s: replace(s, chunked=True),
     "async-scheduling": lambda s: replace(s, async_scheduling=True),
