@@ -98,7 +98,9 @@ class World:
     run_host: float = 0.0  # of the whole host from run to run
     seed: int = 0  # what the run is
     again: int = 0  # which repetition of it: other noise, same run
-    warm_up: int = 0  # leading steps that no figure counts: where host and device overlap it takes some to settle
+    warm_up: int = (
+        0  # leading steps that no figure counts: where host and device overlap it takes some to settle
+    )
 
     def warmed_up(self, steps: int) -> "World":
         """The same run with more of its first step in front, left out of every figure."""
