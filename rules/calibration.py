@@ -9,6 +9,9 @@ from bisect import bisect_right
 from functools import cache
 from importlib import resources
 
+CEILING = 0.97
+"""Told at most: simulated runs leave out what nobody thought of."""
+
 Knots = tuple[tuple[float, float], ...]
 
 
@@ -25,15 +28,15 @@ def calibrated(kind: str) -> bool:
 
 
 def observed(stated: float, kind: str) -> float:
-    """Share of such claims that were right (0..1), linear between knots and from (0, 0); as stated without a map."""
+    """Share of such claims that were right (0..CEILING), linear between knots and from (0, 0); as stated without a map."""
     known = knots(kind)
     if not known:
         return stated
     at = bisect_right([k[0] for k in known], stated)
     if at == len(known):
-        return known[-1][1]
+        return min(CEILING, known[-1][1])
     (x0, y0), (x1, y1) = known[at - 1] if at else (0.0, 0.0), known[at]
-    return y0 + (y1 - y0) * (stated - x0) / (x1 - x0) if x1 > x0 else y1
+    return min(CEILING, y0 + (y1 - y0) * (stated - x0) / (x1 - x0) if x1 > x0 else y1)
 
 
 def beside(stated: float, first: float) -> float:

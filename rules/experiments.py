@@ -77,7 +77,7 @@ _FP8 = _table(
         "hbm:weights": (1 / 1.8, 0.92),
         "compute:weights": (1 / 1.6, 1 / 1.1),
         "inefficient:weights": (0.6, 1.1),
-        "hbm:experts": (1 / 1.56, 1.03),
+        "hbm:experts": (1 / 1.8, 1.03),
         "compute:experts": (1 / 1.6, 1.03),
         "floor": (0.97, 1.5),
         "idle_launch": (0.97, 1.6),
@@ -105,7 +105,7 @@ def _fp8_weights(part: str, now: Situation) -> Factor:
     return usual
 
 
-GRAPH_GAP_NS: Factor = (300.0, 2_000.0)
+GRAPH_GAP_NS: Factor = (400.0, 2_000.0)
 """Time from one kernel of a replayed graph to the next: under the 2-2.5 us that the smallest kernel itself takes."""
 
 
@@ -170,8 +170,8 @@ CHANGES: tuple[Change, ...] = (
             {
                 "compute": (1 / CLOCK * 0.9, 1 / CLOCK * 1.03),
                 "hbm": (0.97, 1.05),
-                "inefficient": (1.0, 1 / CLOCK),
-                "floor": (1.0, 1 / CLOCK),
+                "inefficient": (0.97, 1 / CLOCK),
+                "floor": (0.97, 1 / CLOCK),
                 "communication": (0.98, 1.06),
                 "unmodelled": (1.0, 1 / CLOCK),
             }

@@ -125,7 +125,7 @@ class _Builder(Linear):
                     if self.vendor == "amd" else
                     "void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4, false, false, cutlass::bfloat16_t>, true>(flash::Flash_fwd_params)"
                     if self.vendor in ("ampere", "ada") else
-                    "void cutlass::device_kernel<flash::enable_sm90<flash::FlashAttnFwdSm90<flash::CollectiveMainloopFwdSm90<2> > > >"
+                    "void cutlass::device_kernel<flash::enable_sm90<flash::FlashAttnFwdSm90<flash::CollectiveMainloopFwdSm90<2, cutlass::bfloat16_t, float> > > >"
                     "(flash::FlashAttnFwdSm90::Params)")  # fmt: skip
             out.append(Kernel("attention_prefill", name, op, work, max(1, new // 128) * hq))
         if p.decode:
@@ -135,7 +135,7 @@ class _Builder(Linear):
                     if self.vendor == "amd" else
                     "void flash::flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<128, 64, 128, 4, false, false, cutlass::bfloat16_t>, true>(flash::Flash_fwd_params)"
                     if self.vendor in ("ampere", "ada") or o.style == "hf" else
-                    "void cutlass::device_kernel<flash::enable_sm90<flash::FlashAttnFwdSm90<flash::CollectiveMainloopFwdSm90<2, true> > > >"
+                    "void cutlass::device_kernel<flash::enable_sm90<flash::FlashAttnFwdSm90<flash::CollectiveMainloopFwdSm90<2, cutlass::bfloat16_t, float, true> > > >"
                     "(flash::FlashAttnFwdSm90::Params)")  # fmt: skip
             splits = max(1, p.context // max(1, len(p.decode)) // 256)
             out.append(Kernel("attention_decode", name, op, work, len(p.decode) * hkv * splits, 128))
