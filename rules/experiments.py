@@ -105,7 +105,7 @@ def _fp8_weights(part: str, now: Situation) -> Factor:
     return usual
 
 
-GRAPH_GAP_NS: Factor = (400.0, 2_000.0)
+GRAPH_GAP_NS: Factor = (200.0, 2_000.0)
 """Time from one kernel of a replayed graph to the next: under the 2-2.5 us that the smallest kernel itself takes."""
 
 
@@ -118,7 +118,7 @@ def _in_a_graph(part: str, now: Situation) -> Factor:
     bucket = bucket_of(part)
     idle = now.parts_ns.get("idle_launch", 0.0)
     if bucket == "idle_launch" and now.phase in ("prefill", "mixed"):
-        return (0.0, 0.9)
+        return (0.0, 1.03)
     if bucket == "idle_launch" and now.kernels and idle:
         return (
             min(0.1, GRAPH_GAP_NS[0] * now.kernels / idle),

@@ -16,9 +16,9 @@ WITH mine AS (
 SELECT sum(ns)::BIGINT AS busy_ns,
        sum(ns) FILTER (bucket = 'compute')::BIGINT AS compute_ns,
        sum(ns) FILTER (bucket = 'hbm')::BIGINT AS hbm_ns,
-       -- What goes with the roof doubled: of the time that the roof explains (what a kernel takes beyond it stays), down to
-       -- where the other roof binds.
-       sum(least(ns, ideal_ns) * (1 - greatest(coalesce(memory_ns, 0), compute_ns / 2) / ideal_ns)) FILTER (bucket = 'compute') AS compute_relief_ns,
+       -- What goes with the roof doubled, down to where the other roof binds. Of a memory-bound kernel only what its bytes
+       -- explain: latency and the ends of its waves stay; arithmetic goes with the clock throughout.
+       sum(ns * (1 - greatest(coalesce(memory_ns, 0), compute_ns / 2) / ideal_ns)) FILTER (bucket = 'compute') AS compute_relief_ns,
        sum(least(ns, ideal_ns) * (1 - greatest(coalesce(compute_ns, 0), memory_ns / 2) / ideal_ns))
            FILTER (bucket = 'hbm' AND NOT coalesce(avoidable, false)) AS hbm_relief_ns,
        sum(ns) FILTER (bucket = 'floor')::BIGINT AS floor_ns,

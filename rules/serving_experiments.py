@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from diagnose.contract import Experiment, Interval, RunnerUpPrediction
 
 NOISE = 0.05
+# Mean rates and latencies of the same load from run to run: a gain is known no better than the run that shows it.
+RUN = 0.03
 """Two runs of the same load differ by a few percent in throughput and mean latency; more than this is a change."""
 
 
@@ -132,9 +134,12 @@ def _predicted(
         # Never inside the noise of no change, or the experiment could not refute anything; unless the whole gain is: then
         # the interval says so, and `refuted_if` asks for repeats.
         if high is None or high > 1 + NOISE:
-            factors = max(low or 0.0, 1 + NOISE), high
+            factors = max((low or 0.0) * (1 - RUN), 1 + NOISE), None if high is None else high * (1 + RUN)
     else:
         factors = (1 / high if high else None), (1 / low if low else None)
         if factors[0] is None or factors[0] < 1 - NOISE:
-            factors = factors[0], min(factors[1] or 1.0, 1 - NOISE)
+            factors = (
+                None if factors[0] is None else factors[0] * (1 - RUN),
+                min((factors[1] or 1.0) * (1 + RUN), 1 - NOISE),
+            )
     return tuple(None if f is None else baseline * f for f in factors)  # type: ignore[return-value]

@@ -14,8 +14,6 @@ from diagnose.serving.signals import Fact, Signals
 if TYPE_CHECKING:
     from diagnose.serving.limits import TraceFacts
 
-CHUNK_COST = 0.85
-"""Chunks are computed a little less efficiently than whole prompts: of what they save at least, this much stays."""
 QUEUE_CAUSES = ("kv_pool", "slot_cap", "token_budget", "conservative")
 
 
@@ -109,7 +107,7 @@ def assess_itl(s: Signals, trace: TraceFacts, common: list[Candidate]) -> list[C
     alone = interference_relief(trace.window) if trace.window is not None else None
     if alone is not None and trace.window is not None:
         found[0] = _alone(found[0], alone)
-        found[0].gain = factor((CHUNK_COST * alone[0], alone[1]))
+        found[0].gain = factor(alone)
     hardware = hardware_candidate(trace, "itl")
     if trace.window is not None and trace.window.of("itl"):
         return found
