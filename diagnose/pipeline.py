@@ -229,6 +229,7 @@ def run(paths: list[Path], options: Options | None = None, progress: Progress | 
     if model is not None or any(files):
         # Imported where there is evidence: its parsers and laws take as long to load as a small trace to read.
         from diagnose.run import serving
+        from diagnose.run.no_trace import empty
 
         beside = serving.read(*files[:3], model, options.tp, options.pp, options.ep, files[3])
     told = beside is not None and serving.has_serving(beside.evidence)
@@ -242,7 +243,7 @@ def run(paths: list[Path], options: Options | None = None, progress: Progress | 
     if given.traces:
         result, roofs = _traces(given.traces, options, progress)
     else:
-        result = serving.empty(objective, __version__)
+        result = empty(objective, __version__)
         # Without a trace the device is what the user says it is.
         roofs = resolve(options.device) if options.device else None
     if beside is not None:

@@ -7,7 +7,6 @@ from statistics import median
 from typing import Any
 
 from diagnose.contract import (
-    SCHEMA,
     Diagnosis,
     Evidence,
     Experiment,
@@ -19,11 +18,11 @@ from diagnose.contract import (
 )
 from diagnose.devices import Roofs
 from diagnose.rules.calibration import beside, calibrated, observed
-from diagnose.rules.registry import shipped
 from diagnose.rules.serving_experiments import experiment_for
 from diagnose.rules.serving_rules import rule_of
 from diagnose.rules.verdict import words
 from diagnose.run import predictions
+from diagnose.run.no_trace import NO_TRACE
 from diagnose.run.served_gaps import gap_points, gap_work, sampler_gap_share, stalled_rank
 from diagnose.run.served_window import served_window
 from diagnose.run.step_parts import decode_phase, step_parts, trace_facts
@@ -44,7 +43,6 @@ from diagnose.serving.representative import representative_report
 from diagnose.serving.signals import Fact, Signals, derive_signals
 from diagnose.serving.what_if import StepParts, batch_curve
 
-NO_TRACE = "kernel-level limits (compute, HBM bandwidth, launching, copies) are not assessed: they need a profiler trace"
 MORE_THAN_WHOLE = 1.1
 """A running sequence holds at most its whole length, and blocks round up by far less than a tenth."""
 
@@ -381,32 +379,6 @@ def _verdict(d: Diagnosis, found: Assessment, made: list[Hypothesis], objective:
         could_not_tell=could_not,
         calibrated=calibrated("serving"),
     )
-
-
-def without_trace(objective: str) -> list[Hypothesis]:
-    """Every rule that reads a trace, not assessed, naming the trace as what would assess it."""
-    return [
-        Hypothesis(
-            id=f"{rule.id}@run", limit=rule.limit, phase=None, objective=objective, status="not_assessed", confidence=None, gain=None,
-            statement=f"{rule.title}: not assessed", evidence=[], counter_evidence=[],
-            missing=[need.capture for need in rule.required] or ["a profiler trace"], experiment=None, rule=rule.id,
-        )
-        for rule in shipped() if rule.id != "kv-capacity"
-    ]  # fmt: skip
-
-
-def empty(objective: str, version: str) -> Diagnosis:
-    """A result without a trace, to which `attach` adds the evidence."""
-    return Diagnosis(
-        schema=SCHEMA, tool_version=version, source=[], objective=objective, devices=[], attribution_ns=None, coverage=None, phases=[],
-        outside_steps=None, kernels=[], latency=None, kv=None, hypotheses=without_trace(objective),
-        verdict=Verdict(
-            limit="inconclusive", phase=None, objective=objective, confidence=None,
-            summary="inconclusive: kernel-level limits were not assessed, there is no trace",
-            could_not_tell=[NO_TRACE],
-        ),
-        data_quality=[Note(code="no-trace", severity="info", message="no trace was given: kernel-level limits are not assessed")],
-    )  # fmt: skip
 
 
 def _model(model: ModelConfig, beside: Beside) -> dict[str, Any]:

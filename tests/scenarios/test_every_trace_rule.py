@@ -8,7 +8,7 @@ from sim.registry import generate, load_all
 
 from diagnose import pipeline
 from diagnose.rules.registry import shipped
-from diagnose.run.serving import without_trace
+from diagnose.run.no_trace import without_trace
 
 FIRES = {
     "compute-roof": "compute-prefill",
