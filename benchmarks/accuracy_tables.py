@@ -100,8 +100,18 @@ def _monotone(rows: list[Row]) -> dict[str, Any]:
             merged[-1] = [a + b for a, b in zip(merged[-1], pool, strict=True)]
         else:
             merged.append(pool)
-    knots = [(round(c / n, 4), round((g + 1) / (n + 2), 4), int(n)) for c, g, n in merged]
+    # Shrinking small pools more can turn their order around: such neighbours are one pool.
+    rising: list[list[float]] = []
+    for pool in merged:
+        while rising and _shrunk(rising[-1]) >= _shrunk(pool):
+            pool = [a + b for a, b in zip(rising.pop(), pool, strict=True)]
+        rising.append(pool)
+    knots = [(round(c / n, 4), round(_shrunk([c, g, n]), 4), int(n)) for c, g, n in rising]
     return {"claims": len(claims), "knots": knots}
+
+
+def _shrunk(pool: list[float]) -> float:
+    return (pool[1] + 1) / (pool[2] + 2)
 
 
 def _share(rows: list[Row], test: Any) -> float | None:

@@ -42,18 +42,26 @@ def quantised(
 ) -> tuple[float, float]:
     """(low, high) factor on the time of a bound's products under FP8 weights, weighted by time.
 
-    `unmeasured` stands for products whose size was not measured on such a device.
+    `unmeasured` stands for products whose size was not measured on such a device. Half of a product's deviation from the
+    table is taken to be its own, half the device's and its library's: half the variance adds up, half of it in quadrature.
     """
     # Read only where a step streams weights: a call imports what it uses.
     from diagnose.serving.quant_predict import find_ratio
 
-    low = high = total = 0.0
+    middle = together = squares = total = 0.0
     for p in products:
         if p.bound != bound:
             continue
         ratio = find_ratio("fp8", device, p.rows, p.megabytes)
-        f = unmeasured if ratio is None or ratio.scope != "kernel" else (1 / ratio.high, 1 / ratio.low)
+        low, high = (
+            unmeasured if ratio is None or ratio.scope != "kernel" else (1 / ratio.high, 1 / ratio.low)
+        )
         total += p.ns
-        low += p.ns * f[0]
-        high += p.ns * f[1]
-    return (low / total, high / total) if total else unmeasured
+        middle += p.ns * (low + high) / 2
+        half = p.ns * (high - low) / 2
+        together += half
+        squares += half * half
+    if not total:
+        return unmeasured
+    spread = (0.5 * together**2 + 0.5 * squares) ** 0.5
+    return (middle - spread) / total, (middle + spread) / total
