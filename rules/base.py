@@ -62,7 +62,7 @@ class Assessment:
     the limit entirely relieved. `recover_ns`: (low, high) time that the proposed change should save in the phase.
     `quality`: 0..1, how far the evidence can be trusted (coverage, single rank, distortions), with `doubts` in words.
     `experiments`: of the rule's, those that fit what was found here; empty for all of them. `instead`: what else it may be,
-    where it is only possible.
+    where it is only possible. `later`: the share once the host no longer sets the pace, where that holds `share` down.
     """
 
     status: str
@@ -77,6 +77,7 @@ class Assessment:
     parts: tuple[str, ...] = ()
     experiments: tuple[str, ...] = ()
     instead: str = "something the evidence does not show"
+    later: float = 0.0
 
 
 Row = dict[str, Any]

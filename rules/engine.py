@@ -200,6 +200,7 @@ def _hold_to_host(group: list[Claim]) -> None:
     lead = max((c.found.share for c in host), default=0.0)
     if lead > room and lead >= MIN_HELD:
         for claim in device:
+            claim.found.later = claim.found.share
             claim.found.share = min(claim.found.share, room)
     if stacks:
         inflated = context.host.busy_share - busy

@@ -22,10 +22,12 @@ KERNEL_LIMITS = frozenset({"compute", "hbm", "kernel_inefficiency"})
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """A limit over the whole run: the time it holds on the deciding device, and its best claim."""
+    """A limit over the whole run: the time its relief frees on the deciding device, now and (`later_ns`) once the host no
+    longer sets the pace, and its best claim."""
 
     limit: str
     ns: float
+    later_ns: float
     best: Claim
     confidence: float
 
@@ -50,6 +52,7 @@ def rank_limits(claims: list[Claim], device: int | None) -> tuple[list[Ranked], 
     wall = float(sum(c.wall_ns for c in contexts.values()))
     unknown = sum(unknown_share(c) * c.wall_ns for c in contexts.values())
     held: dict[str, float] = {}
+    later: dict[str, float] = {}
     best: dict[str, Claim] = {}
     for claim in mine:
         if claim.found.status == "not_assessed":
@@ -57,9 +60,13 @@ def rank_limits(claims: list[Claim], device: int | None) -> tuple[list[Ranked], 
         ns = claim.found.share * claim.context.wall_ns
         limit = claim.rule.limit
         held[limit] = held.get(limit, 0.0) + ns
+        later[limit] = later.get(limit, 0.0) + max(ns, claim.found.later * claim.context.wall_ns)
         if limit not in best or ns > best[limit].found.share * best[limit].context.wall_ns:
             best[limit] = claim
-    ranked = [Ranked(limit, ns, best[limit], best[limit].confidence or 0.0) for limit, ns in held.items()]
+    ranked = [
+        Ranked(limit, ns, later[limit], best[limit], best[limit].confidence or 0.0)
+        for limit, ns in held.items()
+    ]
     ranked.sort(key=lambda r: (-r.ns, r.limit))
     return ranked, wall, unknown
 
@@ -121,7 +128,7 @@ def verdict(
             supported, phases, objective, wall, _dark(claims, device), ruled_out, could_not, requests
         )
     first = supported[0]
-    second = next((r for r in ranked if r.limit != first.limit and wall and r.ns / wall >= MIN_NEXT), None)
+    second = _second(first, ranked, wall)
     if second is not None:
         # The experiment has to tell the two limits that are named, over phases too.
         first.best.runner_up = second.best
@@ -141,6 +148,16 @@ def verdict(
         could_not_tell=could_not,
         calibrated=calibrated("trace"),
     )
+
+
+def _second(first: Ranked, ranked: list[Ranked], wall: float) -> Ranked | None:
+    """What comes next: of what its relief would free beside the first, else of what it would hold behind it."""
+    others = [r for r in ranked if r.limit != first.limit]
+    now = max(others, key=lambda r: r.ns, default=None)
+    if now is None or not wall or now.ns >= MIN_NEXT * wall:
+        return now if wall else None
+    behind = max(others, key=lambda r: r.later_ns)
+    return behind if behind.later_ns >= MIN_NEXT * wall else None
 
 
 def _may_be_beaten(first: Ranked, ranked: list[Ranked], unknown: float, wall: float) -> bool:
@@ -190,10 +207,11 @@ def _phase_limit(phase: Phase, claims: list[Claim], device: int | None) -> None:
     if best.found.status != "supported" or (unknown > best.found.share and unknown > 0.2):
         return
     phase.limit, phase.confidence = best.rule.limit, best.confidence
-    phase.runner_up = next(
-        (c.rule.limit for c in mine[1:] if c.rule.limit != best.rule.limit and c.found.share >= MIN_NEXT),
-        None,
-    )
+    others = [c for c in mine[1:] if c.rule.limit != best.rule.limit]
+    second = next((c for c in others if c.found.share >= MIN_NEXT), None)
+    second = second or max(others, key=lambda c: c.found.later, default=None)
+    if second is not None and max(second.found.share, second.found.later) >= MIN_NEXT:
+        phase.runner_up = second.rule.limit
 
 
 def _sentence(first: Ranked, answer: Hypothesis) -> str:
@@ -220,7 +238,7 @@ def _next(first: Ranked, second: Ranked | None, wall: float) -> str | None:
     lines = []
     if second is not None and wall:
         left = wall - first.ns
-        share = second.ns / left if left > 0 else 0.0
+        share = second.later_ns / left if left > 0 else 0.0
         lines.append(
             f"with {words(first.limit)} entirely relieved, {words(second.limit)} would hold {percent(min(1.0, share))} of what is left"
         )

@@ -20,6 +20,7 @@ from diagnose.rules.base import Context
 from diagnose.rules.engine import Claim, _rank, choose_experiment, confidence
 from diagnose.rules.experiments import CHANGES
 from diagnose.rules.host_pace import HostPace
+from diagnose.rules.verdict import _second, rank_limits
 
 WALL = 100_000_000
 
@@ -262,3 +263,12 @@ def test_near_the_ridge_the_other_roof_binds_before_half_is_gone():
     )
     assert found.share == pytest.approx(0.12)
     assert "60 %" in found.statement
+
+
+def test_what_the_host_holds_back_is_what_comes_next():
+    # 30 % to free from memory once launching no longer sets the pace: next, though now it would free 5 %.
+    found = claims_of((hbm, 0.30), (launch_gaps, 0.60), host=0.95)
+    ranked, wall, _ = rank_limits(list(found.values()), 0)
+    assert [r.limit for r in ranked] == ["launch_overhead", "hbm"]
+    assert _second(ranked[0], ranked, wall).limit == "hbm"
+    assert ranked[1].later_ns == pytest.approx(0.30 * WALL)
