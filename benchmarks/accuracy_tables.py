@@ -77,8 +77,8 @@ def calibration(rows: list[Row], seeds: str) -> dict[str, Any]:
 def _monotone(rows: list[Row]) -> dict[str, Any]:
     """Monotone map from stated confidence to the share of right claims (pool adjacent violators), for one set of seeds.
 
-    Each knot is (mean stated confidence, share right, claims). Shares are shrunk by one imagined right and one wrong claim,
-    so that a short run of luck never becomes certainty. Confidence between knots is meant to be interpolated.
+    Each pool is [least stated, most stated, share right, claims]. Shares are shrunk by one imagined right and one wrong claim,
+    so that a short run of luck never becomes certainty. Between pools confidence is meant to be interpolated.
     """
     claims = sorted(
         (r["confidence"], right(r))
@@ -88,30 +88,35 @@ def _monotone(rows: list[Row]) -> dict[str, Any]:
         and r["verdict"] != "inconclusive"
         and r["confidence"] is not None
     )
-    pools: list[list[float]] = []  # sum of confidence, right, count
+    pools: list[Pool] = []
     for confidence, good in claims:
-        pools.append([confidence, float(good), 1.0])
-        while len(pools) > 1 and pools[-2][1] / pools[-2][2] >= pools[-1][1] / pools[-1][2]:
-            last = pools.pop()
-            pools[-1] = [a + b for a, b in zip(pools[-1], last, strict=True)]
-    merged: list[list[float]] = []
+        pools.append((confidence, confidence, float(good), 1))
+        while len(pools) > 1 and pools[-2][2] / pools[-2][3] >= pools[-1][2] / pools[-1][3]:
+            pools[-2:] = [_together(*pools[-2:])]
+    large: list[Pool] = []
     for pool in pools:
-        if merged and merged[-1][2] < 15:
-            merged[-1] = [a + b for a, b in zip(merged[-1], pool, strict=True)]
-        else:
-            merged.append(pool)
+        large[-1:] = [_together(large[-1], pool)] if large and large[-1][3] < 15 else [*large[-1:], pool]
     # Shrinking small pools more can turn their order around: such neighbours are one pool.
-    rising: list[list[float]] = []
-    for pool in merged:
+    rising: list[Pool] = []
+    for pool in large:
         while rising and _shrunk(rising[-1]) >= _shrunk(pool):
-            pool = [a + b for a, b in zip(rising.pop(), pool, strict=True)]
+            pool = _together(rising.pop(), pool)
         rising.append(pool)
-    knots = [(round(c / n, 4), round(_shrunk([c, g, n]), 4), int(n)) for c, g, n in rising]
-    return {"claims": len(claims), "knots": knots}
+    return {
+        "claims": len(claims),
+        "pools": [[round(p[0], 4), round(p[1], 4), round(_shrunk(p), 4), p[3]] for p in rising],
+    }
 
 
-def _shrunk(pool: list[float]) -> float:
-    return (pool[1] + 1) / (pool[2] + 2)
+Pool = tuple[float, float, float, int]  # least and most stated confidence, right claims, claims
+
+
+def _together(a: Pool, b: Pool) -> Pool:
+    return (a[0], b[1], a[2] + b[2], a[3] + b[3])
+
+
+def _shrunk(pool: Pool) -> float:
+    return (pool[2] + 1) / (pool[3] + 2)
 
 
 def _share(rows: list[Row], test: Any) -> float | None:

@@ -17,9 +17,11 @@ Knots = tuple[tuple[float, float], ...]
 
 @cache
 def knots(kind: str) -> Knots:
-    """(stated, observed share right) of `kind` (trace, serving), rising in both; empty where none was fitted."""
+    """(stated, observed share right) at both edges of each pool of `kind` (trace, serving), rising; empty where none was
+    fitted."""
     text = resources.files("diagnose.rules").joinpath("calibration.json").read_text(encoding="utf-8")
-    return tuple((stated, right) for stated, right, _ in json.loads(text).get(kind, {}).get("knots", ()))
+    pools = json.loads(text).get(kind, {}).get("pools", ())
+    return tuple((edge, right) for least, most, right, _ in pools for edge in (least, most))
 
 
 def calibrated(kind: str) -> bool:
