@@ -244,6 +244,7 @@ def _judge(
         sampler_gap_share=sampler_gap_share(d), others_in_collective=held,
     )  # fmt: skip
     found = assess(signals, objective, facts)
+    _tell_confidence(found)
     baseline = _baseline(d, objective)
     made = [_hypothesis(c, found, objective, signals.engine or "", baseline) for c in found.candidates]
     for c, h in zip(found.candidates, made, strict=True):

@@ -8,6 +8,7 @@ import pytest
 
 from diagnose import pipeline
 from diagnose.cli import main
+from diagnose.rules import calibration
 
 SAMPLES = Path(__file__).parents[2] / "sample_traces"
 PERIODIC = (
@@ -70,6 +71,18 @@ def test_a_full_pool_is_the_limit_without_a_single_preemption(starved):
     # The bet can be lost: more throughput than now by more than noise, against no change.
     assert first.experiment.prediction.low > first.experiment.under_runner_up.high * 0.99
     assert any("trace" in line for line in d.verdict.could_not_tell)
+
+
+def test_confidence_is_told_through_the_fitted_map(starved, monkeypatch):
+    monkeypatch.setattr(calibration, "knots", lambda kind: ())
+    stated = run(*starved)
+    assert not stated.verdict.calibrated
+    # A map that halves what is stated.
+    monkeypatch.setattr(calibration, "knots", lambda kind: ((1.0, 0.5),) if kind == "serving" else ())
+    told = run(*starved)
+    assert told.verdict.calibrated
+    assert told.verdict.confidence == pytest.approx(stated.verdict.confidence / 2, abs=1e-3)
+    assert told.hypotheses[0].confidence == told.verdict.confidence
 
 
 def test_a_starved_pool_is_not_what_limits_itl(starved):
