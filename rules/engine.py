@@ -180,8 +180,10 @@ def _rank(claims: list[Claim]) -> None:
 
 ON_DEVICE = frozenset({"compute", "hbm", "kernel_inefficiency", "communication", "copy", "power"})
 ON_HOST = frozenset({"launch_overhead", "scheduling", "host_sync"})
+MIN_HELD = 0.10
+"""Share of a phase that a host limit must free before the device's limits are held to the host's pace: below it both bind."""
 STACK_COST = 2.0
-"""How much Python stacks slow the host at most: recording a frame costs about what the frame does."""
+"""Factor by which Python stacks may slow the host. Assumed, not measured: a claim that this factor would undo is a question."""
 
 
 def _hold_to_host(group: list[Claim]) -> None:
@@ -212,10 +214,6 @@ def _hold_to_host(group: list[Claim]) -> None:
                 claim.found.missing = [
                     "the same run without Python stacks (with_stack=False): they slow the host, and without them it may keep ahead"
                 ]
-
-
-MIN_HELD = 0.10
-"""Share of a phase that a host limit must free before the device's limits are held to the host's pace: below it both bind."""
 
 
 def confidence(share: float, rival: float, unknown: float, quality: float, steps: int) -> float:

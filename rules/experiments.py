@@ -106,7 +106,7 @@ def _fp8_weights(part: str, now: Situation) -> Factor:
 
 
 GRAPH_GAP_NS: Factor = (500.0, 2_000.0)
-"""Time from one kernel of a replayed graph to the next: under the 2-2.5 us that the smallest kernel itself takes."""
+"""Time from one kernel of a replayed graph to the next. Assumed: below the 2-2.5 us that the smallest kernel itself takes."""
 
 
 def _in_a_graph(part: str, now: Situation) -> Factor:

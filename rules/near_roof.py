@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from diagnose.contract import Evidence
 from diagnose.rules.base import Assessment, Context, Row, Threshold
-from diagnose.rules.common import RELIEF, fact, ms, percent, share_of, shorten, where
+from diagnose.rules.common import fact, ms, percent, share_of, shorten, where
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,6 @@ def assess_roof(
     busy = row["busy_ns"] or 0
     modelled = 1 - (row["unmodelled_ns"] or 0) / busy if busy else 0.0
     strong = time_share >= thresholds["time_share"].value
-    relief = row[f"{roof.bucket}_relief_ns"]
     column, unit = roof.rate
     evidence = [
         fact(f"time near the {roof.short} roof", 100 * time_share, "% of observed time", note=ms(ns)),
@@ -59,7 +58,7 @@ def assess_roof(
     return Assessment(
         counter=counter,
         status="supported" if strong else "refuted" if decided else "possible",
-        share=share_of(relief if relief is not None else RELIEF * ns, context),
+        share=share_of(row[f"{roof.bucket}_relief_ns"], context),
         recover_ns=recover_ns,
         quality=quality,
         statement=(

@@ -7,12 +7,11 @@ They add up to the observed time of the phase, so a prediction is a sum over par
 
 from typing import Any
 
+from diagnose.costs.families import KV_FAMILIES, WEIGHT_FAMILIES
 from diagnose.store import Store
 
-_WEIGHT_FAMILIES = ("gemm", "gemv", "splitk_epilogue")
 _EXPERT_FAMILIES = ("moe_gemm",)
 _PACKED_FAMILIES = ("gemm_lowp", "gemm_w4a16")
-_KV_FAMILIES = ("attn_decode", "attn_prefill", "mla", "attn_merge")
 
 
 def parts_by_phase(store: Store) -> dict[tuple[int, str | None], dict[str, float]]:
@@ -39,10 +38,10 @@ def _part(row: dict[str, Any]) -> str:
     if bucket in ("compute", "hbm", "inefficient", "floor", "unmodelled"):
         family = row["family"]
         groups = (
-            ("weights", _WEIGHT_FAMILIES),
+            ("weights", WEIGHT_FAMILIES - {*_EXPERT_FAMILIES, *_PACKED_FAMILIES}),
             ("experts", _EXPERT_FAMILIES),
             ("packed", _PACKED_FAMILIES),
-            ("kv", _KV_FAMILIES),
+            ("kv", KV_FAMILIES),
         )
         kind = next((name for name, families in groups if family in families), "other")
         return f"{bucket}:{kind}"
@@ -74,11 +73,15 @@ def unseen_gaps(store: Store) -> dict[tuple[int, str], int]:
     }
 
 
+def gaps_seen(steps: int, unseen: int) -> float:
+    """Gaps of a long run over those the window shows: n steps show n - 1 where it begins with one of them."""
+    return steps / (steps - unseen) if steps > unseen else 1.0
+
+
 def steady(parts: dict[str, float], steps: int, unseen: int) -> dict[str, float]:
-    """The parts as they are in a long run: n steps of a window show the gaps of n - 1 where it begins with one of them."""
-    if not unseen or steps - unseen < 1:
-        return parts
-    return {p: ns * steps / (steps - unseen) if p == "idle_scheduling" else ns for p, ns in parts.items()}
+    """The parts as they are in a long run, every step with the gap before it."""
+    more = gaps_seen(steps, unseen)
+    return {p: ns * more if p == "idle_scheduling" else ns for p, ns in parts.items()}
 
 
 def whole_steps(store: Store) -> dict[tuple[int, str], float]:

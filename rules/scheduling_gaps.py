@@ -8,6 +8,7 @@ scheduler waits for memory, a batch limit or for requests, a kernel trace cannot
 
 from diagnose.rules.base import Assessment, Context, Need, Row, Rule, Threshold
 from diagnose.rules.common import fact, host_quality, ms, percent, share_of, where
+from diagnose.rules.parts import gaps_seen
 
 THRESHOLDS = {
     "idle_share": Threshold(0.08, "of time", "above", "vLLM 0.6 and RFC 6854: bubbles of 5-13 ms per step, 29-62 % of time; under 8 % little to win"),
@@ -19,12 +20,8 @@ def assess(row: Row, context: Context, thresholds: dict[str, Threshold]) -> Asse
     """Share of the phase idle at step boundaries, less the input pipeline."""
     idle = row["idle_ns"] or 0
     seen = share_of(idle, context)
-    # The window shows one gap fewer than steps where it begins with one: over a longer run each step has its gap.
-    missing = (
-        idle * context.unseen_gaps / (context.steps - context.unseen_gaps)
-        if context.steps > context.unseen_gaps
-        else 0.0
-    )
+    # Over a longer run each step has its gap, also the window's first.
+    missing = idle * (gaps_seen(context.steps, context.unseen_gaps) - 1)
     share = (idle + missing) / (context.wall_ns + missing) if context.wall_ns else 0.0
     quality, doubts = host_quality(context)
     gap_ms = row["gap_median_ns"] / 1e6 if row["gap_median_ns"] is not None else None

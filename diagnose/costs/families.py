@@ -10,6 +10,10 @@ from functools import cache, lru_cache
 from importlib import resources
 
 GEMMS = frozenset({"gemm", "gemm_lowp", "gemm_w4a16", "gemv", "moe_gemm"})
+WEIGHT_FAMILIES = GEMMS | {"splitk_epilogue"}
+"""Kernels of products with weights, the sums of split ones included."""
+KV_FAMILIES = frozenset({"attn_decode", "attn_prefill", "mla", "attn_merge"})
+"""Kernels that read the KV cache or what goes into it."""
 ATTENTION = frozenset({"attn_prefill", "attn_decode", "mla"})
 COMMUNICATION = frozenset({"nccl", "custom_comm"})
 OTHER = "other"

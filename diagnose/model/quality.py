@@ -149,25 +149,22 @@ def requests(facts: dict[str, Any], cover: Coverage) -> list[str]:
         lines.append(
             "name the device with --device KEY|FILE.toml (`diagnose roofs` lists the keys; `diagnose calibrate` measures a file)"
         )
-    if facts["model_rejected"]:
-        pass
-    elif dark > 0.3 and (facts["graph_share"] or 0) > 0.3:
-        lines.append(
-            "give the model with --model config.json (or a known name): graph-replayed kernels carry no shapes, the model's numbers supply them"
-        )
-    elif dark > 0.3 and not facts["has_shapes"]:
-        lines.append(
-            "recapture with operator shapes (torch profiler record_shapes=True; vLLM torch_profiler_record_shapes), or give --model config.json"
-        )
-    elif dark > 0.3:
-        lines.append(
-            "the kernels listed under coverage have no cost model: give the model with --model, or report their names"
-        )
+    if dark > 0.3 and not facts["model_rejected"]:
+        lines.append(_costs_request(facts))
     if facts["unobserved_share"] > 0.2:
         lines.append(
             "capture several whole steps: the trace begins or ends inside work that it does not show"
         )
     return lines
+
+
+def _costs_request(facts: dict[str, Any]) -> str:
+    """What would give costs to kernels that have none."""
+    if (facts["graph_share"] or 0) > 0.3:
+        return "give the model with --model config.json (or a known name): graph-replayed kernels carry no shapes, the model's numbers supply them"
+    if not facts["has_shapes"]:
+        return "recapture with operator shapes (torch profiler record_shapes=True; vLLM torch_profiler_record_shapes), or give --model config.json"
+    return "the kernels listed under coverage have no cost model: give the model with --model, or report their names"
 
 
 def notes(

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from diagnose.contract import Diagnosis, KernelRow, Phase
+from diagnose.costs.families import KV_FAMILIES, WEIGHT_FAMILIES
 from diagnose.devices import Roofs
-from diagnose.run.step_parts import KV_FAMILIES, WEIGHT_FAMILIES, decode_phase, knee_tokens
+from diagnose.run.step_parts import decode_phase, knee_tokens
 from diagnose.serving.ceiling import decode_ceiling
 from diagnose.serving.model_config import ModelConfig
 from diagnose.serving.quant import DTYPE_BYTES

@@ -1,14 +1,12 @@
 """The traced decode step in the parts that scale by their own law, and what the trace tells the judgement of serving limits."""
 
 from diagnose.contract import Diagnosis, Phase
+from diagnose.costs.families import KV_FAMILIES, WEIGHT_FAMILIES
 from diagnose.devices import Roofs
 from diagnose.serving.gap_laws import GapPoint
 from diagnose.serving.limits import TraceFacts
 from diagnose.serving.quant import DTYPE_BYTES
 from diagnose.serving.what_if import StepParts, marginal_gain
-
-WEIGHT_FAMILIES = ("gemm", "gemm_lowp", "gemm_w4a16", "gemv", "moe_gemm", "splitk_epilogue")
-KV_FAMILIES = ("attn_decode", "attn_prefill", "mla", "attn_merge")
 
 
 def decode_phase(d: Diagnosis) -> Phase | None:
@@ -36,7 +34,7 @@ def step_parts(d: Diagnosis, roofs: Roofs | None) -> StepParts | None:
     mine = [k for k in d.kernels if k.phase == phase.phase]
     per_step = 1e6 * phase.steps
 
-    def total(families: tuple[str, ...]) -> float:
+    def total(families: frozenset[str]) -> float:
         return sum(k.time_ns for k in mine if k.family in families) / per_step
 
     weights, kv = total(WEIGHT_FAMILIES), total(KV_FAMILIES)
