@@ -92,3 +92,17 @@ SELECT s.step_id, s.device_id, s.phase,
        sum(g.end_ns - g.start_ns) FILTER (g.bucket <> 'unobserved')::BIGINT AS observed_ns,
        sum(g.end_ns - g.start_ns) FILTER (g.bucket NOT LIKE 'idle%' AND g.bucket <> 'unobserved')::BIGINT AS busy_ns
 FROM step s JOIN segment g USING (step_id) GROUP BY s.step_id, s.device_id, s.phase;
+
+-- What launching threads wait through: calls that wait for the device, and what a launch takes beyond ten times its usual
+-- length (the queue is full, the call waits for room). The rest of their time is the host's own work.
+CREATE OR REPLACE TABLE host_wait AS
+WITH lane AS (
+    SELECT DISTINCT c.process, c.thread FROM activity a JOIN host_call c ON c.call_id = a.launch_id
+), usual AS (
+    SELECT name_id, 10 * median(dur_ns) AS longest FROM host_call JOIN lane USING (process, thread)
+    WHERE NOT blocking AND correlation IS NOT NULL GROUP BY name_id HAVING count(*) >= 20
+)
+SELECT c.process, c.thread, c.start_ns + (CASE WHEN c.blocking THEN 0 ELSE u.longest END)::BIGINT AS start_ns,
+       c.start_ns + c.dur_ns AS end_ns
+FROM host_call c JOIN lane USING (process, thread) LEFT JOIN usual u USING (name_id)
+WHERE c.blocking OR c.dur_ns > u.longest;

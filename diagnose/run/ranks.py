@@ -23,10 +23,6 @@ def straggler_name(summary: dict[str, Any] | None) -> str | None:
     return f"{found['label']}, {why}" if why else str(found["label"])
 
 
-# A launch that takes longer waits for room in the queue: the host is ahead of the device, not working.
-QUEUE_FULL_NS = 100_000
-
-
 def relief_share(
     stores: list[Store], matching: Matching | None, summary: dict[str, Any] | None
 ) -> float | None:
@@ -67,11 +63,10 @@ def _own_pace_ns(store: Store, matching: Matching, member: int) -> float | None:
             SELECT process, thread, min(start_ns) AS t0, max(start_ns) AS t1, count(*) AS n FROM launches GROUP BY ALL
         )
         SELECT s.t1 - s.t0, (
-            SELECT coalesce(sum(c.dur_ns), 0) FROM host_call c
-            WHERE c.process = s.process AND c.thread = s.thread AND c.start_ns >= s.t0 AND c.start_ns < s.t1
-              AND (c.blocking OR c.dur_ns > ?))
+            SELECT coalesce(sum(least(w.end_ns, s.t1) - greatest(w.start_ns, s.t0)), 0)::BIGINT FROM host_wait w
+            WHERE w.process = s.process AND w.thread = s.thread AND w.start_ns < s.t1 AND w.end_ns > s.t0)
         FROM span s WHERE s.n = 2""",
-        [mine[0], mine[-1], QUEUE_FULL_NS],
+        [mine[0], mine[-1]],
     ).fetchone()
     return None if row is None else float(row[0] - row[1])
 
